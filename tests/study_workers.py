@@ -1,66 +1,46 @@
-"""Workers of studies for tests: some die, and some work in this process."""
+"""What workers of a study do in tests, in place of ``running.ask`` and of a task of Ray."""
 
 import os
 import signal
 import time
-from threading import Lock
+from pathlib import Path
 
-from consilience.study.running import StudyWorker
-from consilience.study.workers import Doer
-
-
-def dies(key):
-    """As ``StudyWorker``, but the process is killed by every unit of the suite "deadly"."""
-    work = StudyWorker(key)
-
-    def do(task, advance):
-        if "deadly" in task.run:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return work(task, advance)
-
-    return do
+from consilience.study import running
 
 
-def leaves(key):
-    """The process ends before anything is asked, and prints something."""
-    print("no room", flush=True)
-    os._exit(3)
+def dies(options):
+    """The process is killed by every run of the suite "deadly"."""
+    if "deadly" in str(options.out):
+        print("no room", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return running.ask(options)
 
 
-class HereWorkers:
-    """Workers in this process, one at a time, each with its own state; what they are for."""
-
-    def __init__(self, count=1, logs=None):
-        self.count, self.log, self.lock = count, [], Lock()
-
-    def start(self, factory, key):
-        self.log.append(key)
-        return HereWorker(factory, key, self.lock)
-
-    def close(self):
-        """Wait for the unit that is being done, which would disturb the next test."""
-        with self.lock:
-            pass
+def sleeps(options):
+    """Tells its process, and would take a minute."""
+    Path("worker").write_text(str(os.getpid()))
+    time.sleep(60)
 
 
-class HereWorker:
-    def __init__(self, factory, key, lock):
-        self.doer, self.lock = Doer(factory, key), lock
+def slow(options, files, home, version):
+    """As a task of Ray, but seconds longer; every begin is a line of a file, with the node."""
+    import ray
 
-    def do(self, payload, show):
-        with self.lock:
-            return self.doer.do(payload, lambda steps: None)
+    with (Path(home) / "begun").open("a") as file:
+        file.write(f"{options.out} {ray.get_runtime_context().get_node_id()}\n")
+    time.sleep(2)
+    return running._ask_away(options, files, home, version)
 
-    def stop(self):
+
+class Here:
+    """As ``Processes``, in this process."""
+
+    def __init__(self, log, threads, act=lambda: None):
+        self.act = act
+
+    def ask(self, run):
+        self.act()
+        return running.ask(run.options)
+
+    def close(self, *, is_idle):
         pass
-
-
-def slow(key):
-    """As ``StudyWorker``, but every unit takes half a second longer."""
-    work = StudyWorker(key)
-
-    def do(task, advance):
-        time.sleep(0.5)
-        return work(task, advance)
-
-    return do

@@ -1,21 +1,31 @@
 """Studies: the runs of a file, what happens to each, and how far they are."""
 
 import json
+import multiprocessing
+import os
+import random
+import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 import study_workers
 from checks import output, refusal, refused
-from conftest import cases
+from conftest import ROOT, cases
+from consilience.core.provenance import build
 from consilience.endpoints import client
-from consilience.options.runs import StudyRunOptions
 from consilience.probing.probe import probe
-from consilience.study import running, workers
-from consilience.study.file import failure_file, read_study, state_of
-from consilience.study.running import run_study
+from consilience.runs.folder import record_of
+from consilience.study import running
+from consilience.study.file import read_study
+from consilience.study.running import run_study, state_of
 from replay_server import replay
 
 WHOLE = """
@@ -57,6 +67,11 @@ def study_of(tmp_path, monkeypatch):
     return read
 
 
+def run_file(study, **options):
+    """The rows of the runs of a study after ``run_study``."""
+    return run_study(study.file, **options).runs.to_dicts()
+
+
 def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
     study = study_of(WHOLE)
     kept = "keep_scores=true"
@@ -65,7 +80,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     trained = [f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)]
     majority = [f"baseline-majority/{name}" for name in inside]
     assert [run.name for run in study.runs] == majority + trained
-    assert (study.name, study.reference, study.pairs) == ("sizes", "baseline:majority", "reference")
+    assert (study.folder, study.reference) == (Path("out"), "baseline:majority")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
     assert last.factors == (("protocol", "strict"), ("keep_scores", "true"))
@@ -76,9 +91,6 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
 
 
-BASE = '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "mini"\n'
-
-
 @pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
 def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
     assert message in refused("^sizes.toml: ", study_of, text)
@@ -86,7 +98,7 @@ def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
-    """A study whose first run kills its process: its file and its state."""
+    """A study whose first run kills its process: the study and its state."""
     folder = tmp_path_factory.mktemp("study")
     (folder / "study.toml").write_text(f"""
         folder = '{folder}/out'
@@ -94,84 +106,108 @@ def studied(tmp_path_factory):
         models = [{{ name = "oracle", model = "baseline:oracle" }}]
         suites = [{{ name = "deadly", suite = "mini" }}, {{ name = "good", suite = "mini" }}]
         """)
-    options = StudyRunOptions(folder / "study.toml")
-    return options.file, run_by(options, study_workers.dies)
-
-
-def run_by(options, factory):
-    """The state of a study after ``run_study`` with workers that a function of the tests makes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "StudyWorker", factory)
-        patch.setattr(workers, "TRIES", 1)
-        return run_study(options)
+        patch.setattr(running, "ask", study_workers.dies)
+        state = run_study(folder / "study.toml")
+    return state.study, state
 
 
 def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
-    file, state = studied
-    expected = [("oracle/deadly", "failed", 0, 0), ("oracle/good", "complete", 2, 18)]
-    assert [(one.run.name, one.state, one.done, one.answers) for one in state.runs] == expected
-    message = "its process was killed by signal 9 (SIGKILL), perhaps out of memory."
-    assert state.failures() == [f"Failed: oracle/deadly: {message}"]
-    failure = json.loads(failure_file(state.study, state.runs[0].run).read_text())
-    assert failure == {"run": "oracle/deadly", "message": message, "traceback": ""}
-    assert state_of(read_study(file)).in_words() == "2 runs: 1 complete, 1 failed; 18 answers"
+    study, state = studied
+    rows = [
+        {name: row[name] for name in ("run", "state", "done", "groups")}
+        for row in state.runs.to_dicts()
+    ]
+    assert rows == [
+        {"run": "oracle/deadly", "state": "failed", "done": 0, "groups": None},
+        {"run": "oracle/good", "state": "complete", "done": 2, "groups": 2},
+    ]
+    log = study.folder / "log.txt"
+    message = f"its process died, perhaps out of memory. Its output is in {log}."
+    assert state.runs["message"].to_list() == [message, ""]
+    assert log.read_text() == "no room\n" * 3, "a run is tried three times"
+    assert state.table().notes == [f"oracle/deadly failed: {message}"]
+    assert state_of(study).table().title.startswith("study: 2 runs: 1 failed, 1 complete, in ")
 
 
 def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
-    file, before = studied
-    after = run_by(StudyRunOptions(file), study_workers.leaves)
-    assert after.runs[1] == before.runs[1], "a complete run is not asked again"
-    log = before.study.folder / "logs" / "worker-1.txt"
-    assert after.runs[0].message == f"its process ended with status 3. Its output is in {log}."
-    probe(after.runs[0].run.options)
-    assert [one.state for one in state_of(after.study).runs] == ["complete", "complete"]
+    study, before = studied
+    after = run_file(study)
+    assert [row["state"] for row in after] == ["complete", "complete"]
+    assert after[1] == before.runs.to_dicts()[1], "a complete run is not asked again"
+    assert not (study.folder / running.FAILURES).exists()
+    options = replace(study.runs[0].options, out=study.folder / "probed")
+    probe(options)
+    files = [path.relative_to(options.out) for path in options.out.rglob("*.[pc]*")]
+    assert len(files) == 4
+    for file in files:
+        assert (study.runs[0].folder / file).read_bytes() == (options.out / file).read_bytes()
 
 
 def test_a_run_without_all_groups_is_not_complete(studied):
-    run = studied[1].runs[1].run
-    kept = run.folder / "answers" / "1.parquet"
-    content = kept.read_bytes()
-    kept.unlink()
-    try:
-        state = state_of(studied[1].study).runs[1]
-    finally:
-        kept.write_bytes(content)
-    assert (state.state, state.done, state.groups, state.answers) == ("part", 1, 2, 9)
+    file = studied[0].runs[1].folder / "answers" / "1.parquet"
+    content = file.read_bytes()
+    file.unlink()
+    row = state_of(studied[0]).runs.to_dicts()[1]
+    file.write_bytes(content)
+    assert (row["state"], row["done"], row["groups"]) == ("part", 1, 2)
 
 
 def test_status_is_printed_and_is_a_document(studied, consilience):
-    file, state = studied
-    assert "oracle/good    complete" in output(consilience, "study", "status", file)
-    document = json.loads(consilience("study", "status", file, "--json")[1])
-    assert set(document) == {"run", "runs", "warnings"}
-    row = document["runs"][1]
-    assert (row["state"], row["answers"], row["factors"], row["seed"]) == ("complete", 18, {}, None)
-    assert row["folder"] == str(state.runs[1].run.folder)
+    study, _ = studied
+    assert "oracle/good    complete" in output(consilience, "study", "status", study.file)
+    row = json.loads(consilience("study", "status", study.file, "--json")[1])["runs"][1]
+    assert (row["state"], row["cell"], row["seed"]) == ("complete", "good", None)
+    assert row["folder"] == str(study.runs[1].folder)
 
 
-def test_run_ends_with_status_2_if_a_run_failed(consilience, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "LocalWorkers", study_workers.HereWorkers)
+def test_run_ends_with_status_3_if_a_run_failed(consilience, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "Processes", study_workers.Here)
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     out = output(consilience, "study", "run", "s.toml", "--dry-run")
-    assert "1 run: 1 waiting; 0 answers" in out
+    assert "s: 1 run: 1 waiting, in runs/s" in out
+    assert "135" in out, "the queries"
     assert not (tmp_path / "runs").exists()
     status, out, err = consilience("study", "run", "s.toml")
-    assert status == 2
-    assert "1 run: 1 failed; 0 answers" in out
-    assert "asking 1 run: 135 queries\nbaseline-no/mini failed: " in err
+    assert status == 3
+    assert "s: 1 run: 1 failed" in out
+    assert "baseline-no/mini failed: " in err
 
 
-def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
+def test_an_option_that_was_changed_after_the_run_is_asked_for_and_refused(studied, monkeypatch):
+    monkeypatch.setattr(running, "Processes", study_workers.Here)
+    study, _ = studied
+    text = study.file.read_text().replace("capital,sport", "sport")
+    file = study.file.with_name("changed.toml")
+    file.write_text(text.replace('{ name = "deadly", suite = "mini" }, ', ""))
+    assert state_of(read_study(file)).runs["state"].to_list() == ["changed"]
+    (row,) = run_file(read_study(file))
+    assert "this folder holds another run: " in row["message"]
+
+
+def test_a_server_is_asked_beside_the_only_worker(study_of, monkeypatch):
+    """Both runs are being asked at the same time."""
+    meeting = threading.Barrier(2, timeout=20)
+    monkeypatch.setattr(running, "Processes", partial(study_workers.Here, act=meeting.wait))
+    rows = run_file(study_of("""
+        options = { limit = 1, groups = "capital" }
+        models = [{ model = "baseline:random" },
+                  { model = "openai:m", base_url = "http://127.0.0.1:9/v1", generate = true }]
+        suites = [{ suite = "mini-questions" }]
+    """))  # fmt: skip
+    assert [row["state"] for row in rows] == ["complete", "failed"]
+    assert "127.0.0.1:9" in rows[1]["message"]
+
+
+def test_a_run_whose_server_failed_is_not_complete(study_of, monkeypatch):
     """One question of six has no reply; the same command asks it when the server is well."""
-    monkeypatch.setattr(running, "LocalWorkers", study_workers.HereWorkers)
+    monkeypatch.setattr(running, "Processes", study_workers.Here)
     monkeypatch.setattr(client, "WAITS", (0.001, 0.002))
-    monkeypatch.chdir(tmp_path)
     rows = [
         {"question": f"What is {at}?", "answer": "red", "options": ["red", "blue"]}
         for at in range(6)
     ]
-    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     bad, arrived, others = ["What is 3?"], threading.Event(), threading.Semaphore(0)
     counted = client.Client._count
 
@@ -193,17 +229,16 @@ def test_a_run_whose_server_failed_is_not_complete(tmp_path, monkeypatch):
         return {"choices": [{"message": {"content": "red"}, "finish_reason": "stop"}]}
 
     with replay(answer) as server:
-        (tmp_path / "s.toml").write_text(
+        study = study_of(
             f"options = {{ base_url = '{server.url}', generate = true, concurrency = 6 }}\n"
             "suites = [{ suite = 'q.jsonl' }]\nmodels = [{ model = 'openai:m' }]\n"
         )
-        state = run_study(StudyRunOptions(tmp_path / "s.toml"))
-        assert [run.state for run in state.runs] == ["failed"]
-        assert "did not reply to some queries" in state.runs[0].message
+        Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (row,) = run_file(study)
+        assert row["state"] == "failed"
+        assert "did not reply to some queries" in row["message"]
         bad.clear()
-        assert [run.state for run in run_study(StudyRunOptions(tmp_path / "s.toml")).runs] == [
-            "complete"
-        ]
+        assert [row["state"] for row in run_file(study)] == ["complete"]
 
 
 def test_options_of_another_kind_of_suite_are_refused_before_asking(consilience, tmp_path):
@@ -213,13 +248,80 @@ def test_options_of_another_kind_of_suite_are_refused_before_asking(consilience,
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_of_a_cluster_comes_back_whole(studied, tmp_path):
+    """A task probes in a temporary folder, and begins with the files that there are."""
+    options = studied[0].runs[1].options
+    whole = running._files(options.out)
+    part = {name: content for name, content in whole.items() if not name.endswith(".csv")}
+    message, files = running._ask_away(options, part, str(Path.cwd()), build())
+    assert (message, {**files, "run.json": b""}) == ("", {**whole, "run.json": b""})
+    running._write(files, tmp_path / "back")
+    assert record_of(tmp_path / "back")["options"]["out"] == str(options.out)
+    message, files = running._ask_away(options, {}, str(Path.cwd()), "9.9 (source 000)")
+    assert "expected 9.9 (source 000), as where the command was started" in message
+    assert files == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_ends_with_the_command(number, tmp_path):
+    """A signal to the process of the command alone."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import study_workers
+from consilience.app import process
+from consilience.study import running
+if __name__ == "__main__":
+    running.ask = study_workers.sleeps
+    from consilience.cli import main
+    sys.argv = ["consilience", "study", "run", "s.toml"]
+    main()
+"""
+    (tmp_path / "main.py").write_text(script)
+    text = '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\n'
+    (tmp_path / "s.toml").write_text(text)
+    command = [sys.executable, "main.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as command:
+        while not (file := tmp_path / "worker").exists() or not file.read_text():
+            time.sleep(0.05)
+        worker = int(file.read_text())
+        command.send_signal(number)
+        command.communicate(timeout=30)
+    with suppress(ProcessLookupError):
+        for _ in range(100):
+            os.kill(worker, 0)
+            time.sleep(0.1)
+        pytest.fail("the worker goes on")
+
+
+def test_a_worker_that_is_killed_at_any_moment_loses_nothing(study_of):
+    study = study_of("""
+        options = { limit = 1, groups = "capital,sport" }
+        models = [{ model = "baseline:random" }, { model = "baseline:majority" }]
+        suites = [{ suite = "mini" }, { suite = "mini-questions" }]
+    """)
+    moments, is_over = random.Random(7), threading.Event()
+
+    def kill():
+        while not is_over.wait(moments.uniform(0, 3)):
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    rows = run_file(study, workers=2)
+    is_over.set()
+    killer.join()
+    assert {row["state"] for row in rows} <= {"complete", "failed"}
+    assert [row["state"] for row in run_file(study)] == ["complete"] * 4
+
+
 def test_status_needs_no_model_library(studied):
     script = f"""
 import sys
-from pathlib import Path
-from consilience.options.runs import StudyStatusOptions
-from consilience.study.file import study_status
-study_status(StudyStatusOptions(Path({str(studied[0])!r}))).table()
-assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
+from consilience.study.file import read_study
+from consilience.study.running import state_of
+state_of(read_study({str(studied[0].file)!r})).table()
+assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)

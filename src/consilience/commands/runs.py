@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import program
 from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, Watch
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from consilience.gating.gate import Gate
     from consilience.report.export import Displayed, Output, Shown
     from consilience.reproduce.reproduction import Reproduction
-    from consilience.study.file import StudyState
     from consilience.study.reporting import StudyReport
+    from consilience.study.running import StudyState
     from consilience.train.improvement import Finetuning, Improved
 
 # fmt: off
@@ -173,40 +173,52 @@ study_group = program.group(
 
 
 @study_group.command("run", "study run sizes.toml --dry-run")
-@takes(runs.StudyRunOptions)
-def run_study(options: runs.StudyRunOptions) -> StudyState:
+def run_study(
+    file: shared.StudyFile,
+    *,
+    engine: Annotated[Literal["local", "ray"], Option(
+        "Processes on this machine, or a Ray cluster.")] = "local",
+    workers: Annotated[int | None, Option(
+        "Workers at once [default: 1; of ray one for each CPU].", "N", min=1)] = None,
+    ray_address: Annotated[str | None, Option(
+        "The Ray cluster: HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].",
+        "A")] = None,
+    dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False,
+    watch: Watch = SILENT,
+) -> StudyState:
     """Ask every model of a study every suite, in all combinations.
 
-    Worker processes ask the groups of all runs; each loads a model once. A run that fails is
-    recorded, and the others are asked; the exit status is then 2. Rerun the same command to ask
-    what is not yet complete.
+    Each run is a folder, as of `probe`. A run that fails is recorded, and the others are asked; the
+    exit status is then 3. Rerun the same command to ask what is not yet complete.
     """
     from consilience.study import running
-    work = running.plan_study if options.dry_run else running.run_study
-    return work(options, options.watch)
+    if dry_run:
+        return running.plan_study(file, watch)
+    return running.run_study(file, engine, workers, ray_address, watch)
 
 
 @study_group.command("status", "study status sizes.toml")
-@takes(runs.StudyStatusOptions)
-def study_state(options: runs.StudyStatusOptions) -> StudyState:
+def study_state(file: shared.StudyFile) -> StudyState:
     """Show which runs of a study are complete, waiting or failed.
 
     No model is loaded.
     """
     from consilience.study import file as study
-    return study.study_status(options)
+    from consilience.study import running
+    return running.state_of(study.read_study(file))
 
 
 @study_group.command("report", "study report sizes.toml --tables tables")
-@takes(runs.StudyReportOptions)
-def report_study(options: runs.StudyReportOptions) -> StudyReport:
-    """Make a table and a page of all runs; compare the models.
+def report_study(
+    file: shared.StudyFile, *, tables: shared.Tables = None, watch: Watch = SILENT,
+) -> StudyReport:
+    """Show the numbers of all runs, and compare the models.
 
     Models are compared on each suite with each combination of factors. p is adjusted over all
     comparisons of the study.
     """
-    from consilience.study import reporting as study_pages
-    return study_pages.report_study(options, options.watch)
+    from consilience.study import reporting
+    return reporting.report_study(file, tables, watch)
 
 
 analyze_group = program.group(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from consilience.core.errors import PublishFormat
 from consilience.options import (
@@ -52,33 +52,6 @@ class PublishOptions(Watched):
     licence: Annotated[str | None, Option(
         "Include the texts of the suite, under this licence.", "SPDX-ID")] = None
     organization: Annotated[str, Option("Who publishes, for eee.", "NAME")] = ""
-
-
-@dataclass(frozen=True)
-class StudyRunOptions(Watched):
-    file: shared.StudyFile
-    _: KW_ONLY
-    engine: Annotated[Literal["local", "ray"], Option(
-        "Processes on this machine, or a Ray cluster.")] = "local"
-    workers: Annotated[int | None, Option(
-        "Workers at once [default: 1; of ray one for each CPU].", "N", min=1)] = None
-    ray_address: Annotated[str | None, Option(
-        "The Ray cluster: HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].",
-        "A")] = None
-    dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False
-
-
-@dataclass(frozen=True)
-class StudyStatusOptions(Options):
-    file: shared.StudyFile
-
-
-@dataclass(frozen=True)
-class StudyReportOptions(Watched):
-    file: shared.StudyFile
-    _: KW_ONLY
-    out: shared.Page = None
-    tables: shared.Tables = None
 
 
 @dataclass(frozen=True)

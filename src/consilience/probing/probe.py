@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -22,6 +21,7 @@ from consilience.report.export import Displayed, Output
 from consilience.runs.folder import (
     RunFolder,
     as_recorded,
+    complete_groups,
     content_digest,
     default_folder,
     record_of,
@@ -99,22 +99,17 @@ def settings_of(plan: Plan, queries: Queries, table: pl.DataFrame) -> dict[str, 
 
 
 def ask_in_folder(
-    plan: Plan,
-    queries: Queries,
-    folder: RunFolder,
-    watch: Watch,
-    groups: Sequence[str] | None = None,
+    plan: Plan, queries: Queries, folder: RunFolder, watch: Watch
 ) -> dict[str, pl.DataFrame]:
-    """The answers of all groups or of some; existing ones are not asked again."""
+    """The answers of all groups; existing ones are not asked again."""
     model, tables = queries.model, dict[str, pl.DataFrame]()
-    wanted = [group for group in queries.groups if groups is None or group in groups]
     complete = complete_groups(folder.path)
-    left = sum(plan.sizes[group] for group in wanted if group not in complete)
+    left = sum(plan.sizes[group] for group in queries.groups if group not in complete)
     folder.note(model.notes)
     if products := getattr(model, "products", None):
         folder.multiplied_by(products)
     with watch.steps("asking", left, "queries") as advance:
-        for name in wanted:
+        for name in queries.groups:
             answers = folder.answers(name, plan.sizes[name])
             if answers is None:
                 answers = queries.ask(queries.group(name), advance)
@@ -122,15 +117,6 @@ def ask_in_folder(
                 folder.note(model.notes)
             tables[name] = answers
     return tables
-
-
-def complete_groups(folder: Path) -> set[str]:
-    """The groups that a folder has answers of."""
-    if not (record := record_of(folder)):
-        return set()
-    names = record["settings"].get("groups", ())
-    files = {file.stem for file in (folder / "answers").glob("*.parquet")}
-    return {name for at, name in enumerate(names) if str(at) in files and name in record["answers"]}
 
 
 def _noise_floor(

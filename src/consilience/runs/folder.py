@@ -35,9 +35,6 @@ ALWAYS = {"settings": dict, "started": str, "versions": dict, "warnings": list, 
 FORMAT = 4  # Increased when runs of older versions can no longer be resumed
 QUERIES = "queries.parquet"  # What was asked (``QUERIES_SCHEMA``); its metadata has the groups
 
-BEGIN = ("settings", "started", "command", "versions", "git", "products")
-"""What a record says of the begin of its run."""
-
 LAST_NAMED = ("groups", "queries")
 """Settings that follow from others, which a message on another run names last."""
 
@@ -220,19 +217,6 @@ class RunFolder:
             record["queries"] = digest
             write.write_whole(file, content)
 
-    def adopt(self, record: Mapping[str, Any], answers: Mapping[str, bytes]) -> None:
-        """Keep answers (by group) of another process with the same settings, and its record."""
-        with self._changing() as mine:
-            self._add_notes(mine, record["warnings"])
-            for name, value in record.items():
-                if name == "answers":
-                    mine.setdefault(name, {}).update(value)
-                elif name not in (*BEGIN, "warnings") and value is not None:
-                    mine[name] = value
-                mine.setdefault(name, value)
-        for group, content in answers.items():
-            write.write_whole(self._answers_path(group), content)
-
     @staticmethod
     def _add_notes(record: dict[str, Any], notes: Iterable[str]) -> None:
         record["warnings"] = list(dict.fromkeys([*record["warnings"], *notes]))
@@ -333,6 +317,15 @@ def record_of(path: Path) -> dict[str, Any]:
     if isinstance(model, str):  # somebody else's, or a training's
         record["settings"]["model"] = {"model": model}
     return record
+
+
+def complete_groups(folder: Path) -> set[str]:
+    """The groups that a folder has answers of."""
+    if not (record := record_of(folder)):
+        return set()
+    names = record["settings"].get("groups", ())
+    files = {file.stem for file in (folder / "answers").glob("*.parquet")}
+    return {name for at, name in enumerate(names) if str(at) in files and name in record["answers"]}
 
 
 def _read_record(file: Path, todo: str, kind: Kind = "") -> dict[str, Any]:

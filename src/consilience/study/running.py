@@ -1,122 +1,366 @@
-"""Running a study: its units and workers."""
+"""How far the runs of a study are, and asking those that are not complete.
+
+A run is asked as ``probe`` asks it. Here each worker is a thread with a process of its own, so that
+one that dies takes nothing but its run. On a Ray cluster a run is a task, in a temporary folder of
+its node, and comes back whole. The thread that started the study is the only one that writes what
+failed.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
+import threading
+import time
+import traceback
+from _thread import interrupt_main
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import groupby
+from collections.abc import Mapping
+from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
+
+import polars as pl
 
 from consilience.core.errors import (
-    DEFAULT_LOADING,
     SILENT,
-    Advance,
     ConsilienceError,
-    Loading,
     Watch,
+    needs_extra,
+    reason_of,
+    shortened,
 )
-from consilience.core.provenance import cores
+from consilience.core.provenance import build, cores
 from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.options import parameters
-from consilience.options.probe import OF_SERVERS, OF_WEIGHTS, ProbeOptions
-from consilience.options.runs import StudyRunOptions
-from consilience.plans import Plan, Queries, kind_of, plan_of, refuse_other_options
-from consilience.runs.folder import RunFolder
+from consilience.options.probe import ProbeOptions
+from consilience.report.export import Displayed, Output
+from consilience.report.export import record_of as record_of_settings
+from consilience.report.table import Column, Table
+from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import options_record
-from consilience.study import file as studies
-from consilience.study import workers as engine
-from consilience.study.workers import Backlog, LocalWorkers, RayWorkers, Unit, UnitFailure
+from consilience.study.file import Study, StudyRun, read_study
+
+FAILURES = "failures.json"  # Why runs failed, by run, until they are asked again
+LOG = "log.txt"  # What the libraries of local workers print
+TRIES = 3  # How often a run is asked whose worker dies
+PATIENCE = 5.0  # Seconds that a process has to end before it is killed
+NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
+"""Options that say where and how fast a run is asked, not what."""
+
+RUNS: Mapping[str, Any] = {
+    **dict.fromkeys(("run", "model", "suite", "cell"), pl.String), "seed": pl.Int64,
+    "folder": pl.String, "state": pl.String, "done": pl.Int64, "groups": pl.Int64,
+    "queries": pl.Int64, **dict.fromkeys(("started", "finished", "message"), pl.String),
+}  # fmt: skip
+"""One row a run. ``done``: how many of its groups have answers. ``queries``: of a dry run.
+
+``state``: ``complete``; ``part``, some groups have answers; ``waiting``, none has; ``changed``,
+asked with other options than those of the file; ``failed``, with a message.
+"""
+
+COLUMNS = {
+    "run": Column("run"), "state": Column("state"), "done": Column("groups done", "count"),
+    "groups": Column("groups", "count"), "queries": Column("queries", "count"),
+    "started": Column("started"), "finished": Column("finished"),
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerKey:
-    """What a worker is for. Its units have the same model, which it loads once, or one server."""
+@dataclass(frozen=True, slots=True, repr=False)
+class StudyState(Displayed):
+    """How far the runs of a study are."""
 
-    model: str
-    loading: Loading
-    is_network: bool  # Whether it waits on a server
-    home: str  # The folder where the study was started; relative paths begin there
-    threads: int  # Threads of torch; 0 for as many as it has by default
+    study: Study
+    runs: pl.DataFrame  # ``RUNS``
+    was_run: bool = False  # Whether it was just asked
+
+    def in_state(self, *states: str) -> list[StudyRun]:
+        """The runs in one of these states."""
+        names = self.runs.filter(pl.col("state").is_in(states))["run"]
+        return [run for run in self.study.runs if run.name in names]
+
+    def table(self) -> Table:
+        """One row a run; what failed is below the rows."""
+        states = ", ".join(
+            f"{count} {state}" for state, count in Counter(self.runs["state"]).items()
+        )
+        title = f"{self.study.file.stem}: {counted(self.runs.height, 'run')}: {states}"
+        failed = self.runs.filter(pl.col("message") != "").select("run", "message").iter_rows()
+        notes = [f"{name} failed: {message}" for name, message in failed]
+        columns = {name: column for name, column in COLUMNS.items() if name in self.runs.columns}
+        rows = self.runs.select(*columns).rows()
+        return Table(f"{title}, in {self.study.folder}", [*columns.values()], rows, notes)
+
+    def output(self) -> Output:
+        is_whole = set(self.runs["state"]) == {"complete"}
+        settings = {"study": str(self.study.file), "folder": str(self.study.folder)}
+        return Output(
+            tables={"runs": self.runs},
+            shown=[self.table()],
+            facts={"run": record_of_settings(**settings)},
+            csv=self.table(),
+            status=3 if self.was_run and not is_whole else 0,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class StudyTask:
-    """What a worker gets: a group to ask, or a run to do as ``probe`` does, in its own folder."""
-
-    run: str
-    options: ProbeOptions
-    groups: Mapping[str, int] = field(default_factory=dict)  # None where it is counted
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Of a run that is counted on another machine, by their paths in its folder."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is a run: one of a server is one unit, and so is counting."""
-        return not self.groups or self.options.connection is not None
+def state_of(study: Study, planned: Mapping[str, Mapping[str, Any]] | None = None) -> StudyState:
+    """How far the runs of a study are; ``planned``: further values of the rows of a dry run."""
+    file, rows = study.folder / FAILURES, list[dict[str, Any]]()
+    failures = parse_json(file.read_bytes()) if file.is_file() else {}
+    for run in study.runs:
+        row = {name: getattr(run, name) for name in ("model", "suite", "cell", "seed")}
+        row |= {"run": run.name, "folder": str(run.folder), "done": 0, **_state(run)}
+        if row["state"] != "complete" and run.name in failures:
+            row |= {"state": "failed", "message": failures[run.name]}
+        rows.append(row | {**(planned or {}).get(run.name, {})})
+    frame = pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
+    return StudyState(study, frame if planned else frame.drop("queries"))
 
 
-Written = dict[str, bytes]  # Files of a group by their paths in the folder of the run
+def _state(run: StudyRun) -> dict[str, Any]:
+    """How far a run is, by its record."""
+    try:
+        record, done = record_of(run.folder), len(complete_groups(run.folder))
+    except ConsilienceError as error:
+        return {"state": "failed", "message": str(error)}
+    if not record:
+        return {"state": "waiting"}
+    groups, finished = len(record["settings"].get("groups", ())), record.get("finished")
+    known = {"done": done, "groups": groups, "started": record["started"][:16]}
+    if not finished or done < groups:
+        return {**known, "state": "part" if done else "waiting"}
+    before, now = (
+        {name: value for name, value in options.items() if name not in NOT_COMPARED}
+        for options in (record.get("options", {}), options_record(run.options, {}))
+    )
+    return {**known, "finished": finished[:16], "state": "complete" if before == now else "changed"}
 
 
-class StudyWorker:
-    """Asks groups of runs of one model, which it loads at the first, and counts these runs."""
+def plan_study(file: Path, watch: Watch = SILENT) -> StudyState:
+    """How many queries each run has; no model is loaded, and nothing is written."""
+    from consilience.plans import plan_of
 
-    def __init__(self, key: WorkerKey) -> None:
-        if Path(key.home).is_dir():
-            os.chdir(key.home)
-        if key.threads and not key.is_network and not key.model.startswith("baseline:"):
-            import torch
+    study, planned = _read_checked(file), dict[str, dict[str, Any]]()
+    for run in study.runs:
+        try:
+            sizes = plan_of(run.options, watch=watch).sizes
+            planned[run.name] = {"groups": len(sizes), "queries": sum(sizes.values())}
+        except ConsilienceError as error:
+            planned[run.name] = {"state": "failed", "message": str(error)}
+    return state_of(study, planned)
 
-            torch.set_num_threads(key.threads)
-        self._run, self._asked = "", list[tuple[Plan, Queries]]()
 
-    def __call__(self, task: StudyTask, advance: Advance) -> Written | None:
-        from consilience.probing.probe import probe
+def _read_checked(file: Path) -> Study:
+    """A study without options that are for other kinds of suites."""
+    from consilience.plans import refuse_other_options
 
-        if task.is_whole:
-            self._run, self._asked = "", []
-        if task.is_whole and not task.files:
-            probe(task.options, _Relay(advance))
-            return None
-        with TemporaryDirectory(prefix="consilience-") as parent:
-            folder = Path(parent) / "run"
+    study = read_study(file)
+    for run in study.runs:
+        try:
+            refuse_other_options(run.options)
+        except ConsilienceError as error:
+            raise error.replaced(where=f"{study.file}: {run.name}") from error
+    return study
+
+
+def run_study(
+    file: Path,
+    engine: Literal["local", "ray"] = "local",
+    workers: int | None = None,
+    ray_address: str | None = None,
+    watch: Watch = SILENT,
+) -> StudyState:
+    """Ask all runs that are not complete; how far the study is then.
+
+    Runs are asked at the same time: each server in one thread, others in one for each worker.
+    """
+    if ray_address is not None and engine != "ray":
+        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
+    study = _read_checked(file)
+    runs = state_of(study).in_state("part", "waiting", "changed", "failed")
+    failures, told = dict[str, str](), study.folder / FAILURES
+    told.unlink(missing_ok=True)  # what failed is asked again
+    lanes: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        connection = run.options.connection
+        lanes.setdefault(base_url_of(connection) if connection else "", []).append(run)
+    here = Processes(study.folder / LOG, cores() // workers if workers and workers > 1 else 0)
+    cluster = Cluster(ray_address, workers) if engine == "ray" and "" in lanes else None
+    executors, waiting = list[futures.Executor](), dict[futures.Future[str], StudyRun]()
+    try:
+        for url, of_lane in lanes.items():
+            study.folder.mkdir(parents=True, exist_ok=True)
+            asker: Processes | Cluster = here if url or cluster is None else cluster
+            count = 1 if url else cluster.count if cluster else workers or 1
+            executors.append(futures.ThreadPoolExecutor(count))
+            waiting |= {executors[-1].submit(asker.ask, run): run for run in of_lane}
+        with watch.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
+            while waiting:  # a signal just before a wait is seen after it, so no wait is long
+                for done in futures.wait(waiting, 0.2, futures.FIRST_COMPLETED).done:
+                    run = waiting.pop(done)
+                    try:
+                        message = done.result()
+                    except (ConsilienceError, OSError) as error:
+                        message = str(error)
+                    if message:
+                        failures[run.name] = message
+                        text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
+                        write_whole(told, text.encode())
+                    watch.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
+                    advance(1)
+    finally:
+        for one in (here, cluster) if cluster else (here,):
+            one.close(is_idle=not waiting)
+        for executor in executors:
+            executor.shutdown(wait=False, cancel_futures=True)
+    return replace(state_of(study), was_run=True)
+
+
+def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:
+    """Ask one run: why it is not complete, empty where it is.
+
+    ``recorded``: the options that its record has, by default ``options``.
+    """
+    from consilience.probing.probe import probe
+
+    try:
+        known = probe(options, recorded=recorded)
+    except ConsilienceError as error:
+        return str(error)
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {reason_of(error)}."
+    todo = "Run the same command again; a run resumes."
+    is_complete = known.record["finished"] is not None
+    return "" if is_complete else f"the server did not reply to some queries. {todo}"
+
+
+class Processes:
+    """Processes of this machine, one for each thread that asks, started afresh and not forked."""
+
+    def __init__(self, log: Path, threads: int) -> None:
+        """``log``: where their output goes. ``threads``: of torch in each; 0 for its default."""
+        self._log, self._threads, self._is_open = log, threads, True
+        self._started: dict[int, tuple[futures.ProcessPoolExecutor, Connection]] = {}
+
+    def ask(self, run: StudyRun) -> str:
+        """``ask`` in the process of this thread; after a failure the next run gets another one."""
+        message, tries, thread, spawn = "", TRIES, threading.get_ident(), get_context("spawn")
+        while self._is_open and tries:
+            if thread not in self._started:
+                there, here = spawn.Pipe(duplex=False)
+                begin = there, self._log, self._threads
+                pool = futures.ProcessPoolExecutor(1, spawn, _begin, begin)
+                self._started[thread] = pool, here
             try:
-                if not task.files:
-                    return self._ask(task, folder, advance)
-                _write(task.files, folder)
-                probe(replace(task.options, out=folder), _Relay(advance), recorded=task.options)
-                return _files(folder)
-            except ConsilienceError as error:
-                where = error.where.replace(str(folder), str(task.options.out))
-                raise error.replaced(where=where) from error
+                message, tries = self._started[thread][0].submit(ask, run.options).result(), 0
+            except (BrokenProcessPool, KeyboardInterrupt):
+                message = f"its process died, perhaps out of memory. Its output is in {self._log}."
+                tries -= 1
+            if message:
+                self._started.pop(thread)[0].shutdown(wait=False)
+        return message
 
-    def _ask(self, task: StudyTask, folder: Path, advance: Advance) -> Written:
-        """Ask one group; the model of the last run is kept until there is another run."""
-        from consilience.probing.probe import ask_in_folder, loaded, open_folder
-
-        if self._run != task.run:
-            self._run, self._asked = "", []  # frees the memory first
-            plan = plan_of(task.options)
-            queries = plan.queries(loaded(plan, task.options, None, SILENT))
-            self._run, self._asked = task.run, [(plan, queries)]
-        ((plan, queries),) = self._asked
-        options = replace(task.options, out=folder)
-        opened = open_folder(plan, queries, options, options_record(task.options, {}))
-        ask_in_folder(plan, queries, opened, _Relay(advance), [*task.groups])
-        return _files(folder)
+    def close(self, *, is_idle: bool) -> None:
+        """End the processes; one that asks is interrupted."""
+        self._is_open = False
+        for pool, pipe in [*self._started.values()]:
+            if not is_idle:
+                pipe.close()
+            pool.shutdown(cancel_futures=True)
+            pipe.close()
 
 
-def _files(folder: Path) -> Written:
+def _begin(parent: Connection, log: Path, threads: int) -> None:
+    """Begin a process: its output goes to a file, and it ends with the one that started it."""
+
+    def end_with_parent() -> None:
+        with suppress(EOFError):
+            parent.recv()
+        interrupt_main()
+        time.sleep(PATIENCE)
+        os._exit(1)
+
+    if threads:
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+class Cluster:
+    """Tasks on a Ray cluster: one at an address, or one that is started on this machine."""
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        with needs_extra("ray"):
+            import ray
+        self._ray, address = ray, address or os.environ.get("RAY_ADDRESS") or "local"
+        how: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if address == "local":
+            how |= {"include_dashboard": False, "num_cpus": workers}
+        try:
+            host, _, port = address.rpartition(":")
+            if "/" not in address and host and port.isdecimal():  # else Ray waits there for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(address=address, **how)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise ConsilienceError(
+                f"no cluster: {reason_of(error)}",
+                where=f"--ray-address {address}",
+                expected="auto on a node of a running cluster, or HOST:PORT of its head",
+                todo="Start one with `ray start --head`, or leave --ray-address out. A cluster "
+                "with token authentication needs RAY_AUTH_MODE=token here, too.",
+            ) from error
+        self.count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def ask(self, run: StudyRun) -> str:
+        """``ask`` on a node; the run comes back whole."""
+        options = {"max_retries": TRIES - 1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
+        task = self._ray.remote(_ask_away).options(**options)
+        try:
+            given = run.options, _files(run.folder), str(Path.cwd()), build()
+            message, files = self._ray.get(task.remote(*given))
+        except self._ray.exceptions.RayError as error:
+            return f"a task of Ray: {shortened(' '.join(str(error).split()), 400)}"
+        _write(files, run.folder)
+        return str(message)
+
+    def close(self, *, is_idle: bool) -> None:
+        self._ray.shutdown()
+
+
+Files = Mapping[str, bytes]  # Files of a run by their paths in its folder, the record last
+
+
+def _ask_away(options: ProbeOptions, files: Files, home: str, version: str) -> tuple[str, Files]:
+    """``ask`` in a temporary folder of another machine, which begins with the files of the run.
+
+    ``home``: the folder where the study was started; relative paths begin there.
+    """
+    if build() != version:
+        where = f"consilience {build()} on {socket.gethostname()}; expected {version}, as where"
+        return f"{where} the command was started. Install the same version on all nodes.", {}
+    if Path(home).is_dir():
+        os.chdir(home)
+    with TemporaryDirectory(prefix="consilience-") as parent:
+        folder = Path(parent, "run")
+        _write(files, folder)
+        message = ask(replace(options, out=folder), options)
+        return message.replace(str(folder), str(options.out)), _files(folder)
+
+
+def _files(folder: Path) -> Files:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -124,207 +368,7 @@ def _files(folder: Path) -> Written:
     }
 
 
-def _write(files: Mapping[str, bytes], folder: Path) -> None:
+def _write(files: Files, folder: Path) -> None:
     for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
-
-
-class _Relay(Watch):
-    """Shows nothing but steps, which go to the process that started the study."""
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-
-    def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
-        is_asking = text.startswith("asking")
-        return nullcontext(self._advance) if is_asking else super().steps(text, total, unit)
-
-
-def units_of(run: studies.StudyRun, threads: int = 0, watch: Watch = SILENT) -> list[Unit]:
-    """The units of a run, complete or not; no model is loaded."""
-    options, home, groups = run.options, str(Path.cwd()), _groups_of(run.options, watch)
-    if (connection := options.connection) is not None:
-        key = WorkerKey(base_url_of(connection), DEFAULT_LOADING, True, home, 0)
-        whole = StudyTask(run.name, options, groups)
-        return [Unit(run.name, key, whole, sum(groups.values()), is_network=True)]
-    key = WorkerKey(options.model, options.loading, False, home, threads)
-    return [
-        Unit(f"{run.name}: {group}", key, StudyTask(run.name, options, {group: size}), size)
-        for group, size in groups.items()
-    ]  # fmt: skip
-
-
-def answered(run: studies.StudyRun) -> set[str]:
-    """The groups that have answers."""
-    return {*studies.kept(run)[1]}
-
-
-def _groups_of(options: ProbeOptions, watch: Watch) -> Mapping[str, int]:
-    """The number of queries of each group; no model is loaded."""
-    if kind_of(options.suite, options.as_questions) != "facts":
-        return plan_of(options, watch=watch).sizes
-    options.check_connection()
-    usual: dict[str, Any] = {  # the options of models do not decide which facts are asked
-        name: parameters(ProbeOptions)[name].default for name in ("model", *OF_WEIGHTS, *OF_SERVERS)
-    }
-    return _sizes_of_facts(replace(options, out=None, **usual))
-
-
-@cache
-def _sizes_of_facts(options: ProbeOptions) -> Mapping[str, int]:
-    return plan_of(options).sizes
-
-
-def run_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """Ask all runs that are not complete; how far the study is then."""
-    planned = _planned(options, watch)
-    study = planned.state.study
-    left = {one.run.name: one.run for one in planned.state.unfinished}
-    for name, text in planned.faults.items():
-        if name in left:
-            _fail(study, left[name], UnitFailure(text), watch)
-    if planned.units:
-        _Asking(options, planned, watch).ask()
-    return replace(studies.state_of(study), was_run=True)
-
-
-def plan_study(options: StudyRunOptions, watch: Watch = SILENT) -> studies.StudyState:
-    """What ``run_study`` would ask; no model is loaded here, and nothing is written."""
-    planned = _planned(options, watch)
-    states = {one.run.name: replace(one, queries=one.answers) for one in planned.state.runs}
-    for name, text in planned.faults.items():
-        states[name] = replace(states[name], state="failed", queries=None, message=text)
-    for name, units in planned.units.items():
-        groups = sum(len(unit.payload.groups) for unit in units)
-        queries = sum(unit.size for unit in units)
-        states[name] = replace(states[name], groups=groups, queries=queries)
-    return studies.StudyState(planned.state.study, list(states.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How far a study is, the units of its unfinished runs, and why some have none."""
-
-    state: studies.StudyState
-    units: Mapping[str, Sequence[Unit]]  # By run
-    faults: Mapping[str, str]
-
-
-def _planned(options: StudyRunOptions, watch: Watch) -> _Plan:
-    if options.ray_address is not None and options.engine != "ray":
-        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
-    study = studies.read_study(options.file)
-    for run in study.runs:
-        try:
-            refuse_other_options(run.options)
-        except ConsilienceError as error:
-            raise error.replaced(where=f"{study.file}: {run.name}") from error
-    state, count = studies.state_of(study), options.workers or 1
-    is_shared = options.engine == "local" and count > 1  # each has a share of the processors
-    threads = max(1, cores() // count) if is_shared else 0
-    units, faults = list[Unit](), dict[str, str]()
-    for one in state.unfinished:
-        try:
-            answered(one.run)  # a damaged record raises
-            units += units_of(one.run, threads, watch)
-        except (ConsilienceError, OSError) as error:
-            faults[one.run.name] = str(error)
-    by_run = {name: [*of] for name, of in groupby(units, lambda unit: unit.payload.run)}
-    return _Plan(state, by_run, faults)
-
-
-class _Asking:
-    """Gives units to the workers of an engine, and keeps what they return."""
-
-    def __init__(self, options: StudyRunOptions, plan: _Plan, watch: Watch) -> None:
-        self._study, self._options, self._watch = plan.state.study, options, watch
-        self._plan = plan
-        left = {one.run.name: one.run for one in plan.state.unfinished}
-        self._runs = {name: left[name] for name in plan.units}
-        self._backlog = Backlog()
-        self._advance: Advance = lambda steps: None
-        self._folders: dict[str, RunFolder] = {}
-        self._left: Counter[str] = Counter()
-        self._ended: set[str] = set()
-
-    def ask(self) -> None:
-        for name, run in self._runs.items():
-            done = answered(run)
-            studies.failure_file(self._study, run).unlink(missing_ok=True)  # it is asked again
-            for unit in self._plan.units[name]:
-                if unit.payload.is_whole or not unit.payload.groups.keys() <= done:
-                    self._left[name] += 1
-                    self._backlog.add(unit)
-            if not self._left[name]:
-                self._count(run)
-        options, inform, logs = self._options, self._watch.inform, self._study.folder / studies.LOGS
-        workers: LocalWorkers | RayWorkers = LocalWorkers(options.workers or 1, logs)
-        network = None
-        # a cluster is joined only for models that do not have a server
-        if options.engine == "ray" and not all(
-            run.options.connection for run in self._runs.values()
-        ):
-            workers, network = RayWorkers(options.ray_address, options.workers), workers
-        title = f"asking {counted(len(self._runs), 'run')}"
-        with self._watch.steps(title, self._backlog.total, "queries") as self._advance:
-            show = self._advance
-            running = engine.run_units(self._backlog, StudyWorker, workers, network, show, inform)
-            with closing(running) as outcomes:
-                for outcome in outcomes:
-                    self._take(outcome)
-
-    def _take(self, outcome: engine.UnitOutcome) -> None:
-        task: StudyTask = outcome.unit.payload
-        run, failure = self._runs[task.run], outcome.failure
-        if failure is None:
-            try:
-                self._keep(run, task, outcome.value)
-            except (ConsilienceError, OSError) as error:
-                failure = engine.described(error)
-        if failure is not None and task.run not in self._ended:
-            self._ended.add(task.run)
-            _fail(self._study, run, failure, self._watch)
-            dropped = self._backlog.drop(lambda unit: unit.payload.run == task.run)
-            self._advance(sum(unit.size for unit in dropped))
-
-    def _keep(self, run: studies.StudyRun, task: StudyTask, written: Written | None) -> None:
-        if written is not None and task.groups:
-            record = parse_json(written.pop("run.json"))
-            if task.run not in self._folders:  # another run there raises
-                self._folders[task.run] = RunFolder(run.folder, record["settings"])
-            groups = self._folders[task.run].groups
-            names = [name for name in written if name.startswith("answers/")]
-            answers = {groups[int(Path(name).stem)]: written.pop(name) for name in names}
-            _write(written, run.folder)
-            self._folders[task.run].adopt(record, answers)
-            self._left[task.run] -= 1
-            if not self._left[task.run]:
-                self._count(run)
-            return
-        if written:
-            RunFolder(run.folder, studies.kept(run)[0].get("settings", {}))  # a link there raises
-        _write(written or {}, run.folder)
-        if not studies.kept(run)[0].get("finished"):
-            todo = "Run the same command again; a run resumes."
-            raise ConsilienceError("the server did not reply to some queries", todo=todo)
-        self._ended.add(task.run)
-        studies.failure_file(self._study, run).unlink(missing_ok=True)
-        self._watch.inform(f"{task.run}: complete")
-
-    def _count(self, run: studies.StudyRun) -> None:
-        """Have the run counted, all of whose groups have answers."""
-        key = self._plan.units[run.name][0].key
-        # The nodes of Ray may not have the folder, and this machine no such accelerator.
-        files = _files(run.folder) if self._options.engine == "ray" else {}
-        task = StudyTask(run.name, run.options, files=files)
-        self._backlog.add(Unit(f"{run.name}: counting", key, task, 0, key.is_network), is_next=True)
-
-
-def _fail(study: studies.Study, run: studies.StudyRun, failure: UnitFailure, watch: Watch) -> None:
-    record = {"run": run.name, "message": failure.message, "traceback": failure.traceback}
-    file = studies.failure_file(study, run)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, (json.dumps(record, indent=2) + "\n").encode())
-    watch.inform(f"{run.name} failed: {failure.message}")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / name, content)

@@ -9,12 +9,11 @@ from consilience import load_suite
 from consilience.authoring.checks import normal_form
 from consilience.authoring.importing import import_patterns
 from consilience.authoring.proposals import write_proposals
-from consilience.options.suites import ImportOptions
 from consilience.suites import check_suite
 
 
 def imported(path, folder, **options):
-    return import_patterns(ImportOptions(path, into=folder, **options))
+    return import_patterns(path, folder, **options)
 
 
 def texts(folder, relation="capital"):

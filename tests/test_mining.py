@@ -1,7 +1,6 @@
 """Mining: names are found in sentences, paths become patterns, and patterns are ranked."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,6 @@ from consilience.authoring.mining import (
     ranked,
     read_corpus,
 )
-from consilience.options.suites import MineOptions
 from consilience.suites import load_facts
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
@@ -177,8 +175,8 @@ def test_proposals_of_a_corpus(tmp_path):
     rows = "relation\tsubject\tobject\ncapital\tFrance\tParis\ncapital\tNorway\tOslo\nmoon\tIo\tJupiter\n"
     facts = write(tmp_path / "facts.tsv", rows)
     out = tmp_path / "proposals.jsonl"
-    options = MineOptions(corpus, suite=str(facts), groups=["capital"])
-    result = mine_patterns(replace(options, out=out))
+    options = {"corpus": corpus, "suite": str(facts), "chosen": ["capital"]}
+    result = mine_patterns(**options, out=out)
     (proposal,) = result.tables["proposals"].to_dicts()
     assert (proposal["pattern"], proposal["source"]) == ("[Y] is the capital of [X].", "corpus.txt")
     assert proposal["facts"] == proposal["texts"] == 2
@@ -189,18 +187,18 @@ def test_proposals_of_a_corpus(tmp_path):
     plan = cs.import_patterns(str(out), into=tmp_path / "suite")
     assert [row["pattern"] for row, _ in plan.patterns] == ["[Y] is the capital of [X]."]
     none = tmp_path / "none.jsonl"
-    mine_patterns(replace(options, groups=["moon"], out=none))
+    mine_patterns(**options | {"chosen": ["moon"]}, out=none)
     assert not none.exists()
     listed = write(tmp_path / "listed.txt", "Paris, France.")
     lone = "capital: 1 sentence with facts and no pattern"
-    assert mine_patterns(replace(options, corpus=listed)).shown == [lone]
+    assert mine_patterns(**options | {"corpus": listed}).shown == [lone]
     edited = write(out, out.read_text()[:-1])
     for changes, message in (
         ({"out": out}, "a file already.*--out"),
-        ({"groups": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
+        ({"chosen": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
         ({"corpus": write(tmp_path / "empty.txt", " \n")}, "the corpus is empty"),
     ):
-        refused(message, mine_patterns, replace(options, **changes))
+        refused(message, mine_patterns, **options | changes)
     assert not edited.read_text().endswith("\n"), "edits are kept"
 
 

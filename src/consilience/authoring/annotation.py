@@ -28,7 +28,6 @@ from consilience.files.write import csv_of, refuse_occupied, table_of, write_who
 from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
-from consilience.options.suites import PatternSheetOptions, ScoreSheetsOptions, SheetOptions
 from consilience.report import table as report
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output, record_of
@@ -234,11 +233,11 @@ REJECTED: Columns = {
 }  # fmt: skip
 
 
-def score_sheets(options: ScoreSheetsOptions) -> ScoredSheets:
+def score_sheets(folder: Path) -> ScoredSheets:
     """Count the answers in a folder. Empty sheets are left out."""
-    key, answers = read_key(options.folder), dict[str, dict[int, int]]()
+    key, answers = read_key(folder), dict[str, dict[int, int]]()
     warnings = []
-    for path in sorted(options.folder.glob("*.csv")):
+    for path in sorted(folder.glob("*.csv")):
         given = read_sheet(path, key)
         if given:
             answers[path.stem] = given
@@ -247,7 +246,7 @@ def score_sheets(options: ScoreSheetsOptions) -> ScoredSheets:
         elif without := len(key.rows) - len(given):
             warnings.append(f"{path.name}: {without} of {len(key.rows)} without an answer")
     if not answers:
-        where, expected = str(options.folder), "annotator-1.csv and others"
+        where, expected = str(folder), "annotator-1.csv and others"
         raise ConsilienceError("no sheet with answers", expected=expected, where=where)
     metrics = pl.DataFrame(list(_metrics(key, answers)), schema=METRICS_SCHEMA)
     verdicts = [
@@ -354,25 +353,35 @@ def krippendorff_alpha(counts: LabelIndices, items: Clusters) -> Tally:
 # The commands.
 
 
-def make_sheets(options: SheetOptions) -> Output:
+def make_sheets(
+    task_name: str,
+    data: str,
+    out: Path,
+    items: int,
+    annotators: int,
+    perturbations: Sequence[str] | None,
+    seed: int,
+) -> Output:
     """Sample pairs, and write a table for each annotator."""
-    task = load_task(options.task)
-    pairs = read_pairs(options.data, task)
-    perturbations = chosen(options.perturbations or PAPERS)
-    key = draw_pairs(pairs, task, perturbations, items=options.items, seed=options.seed)
+    task = load_task(task_name)
+    pairs = read_pairs(data, task)
+    forms = chosen(perturbations or PAPERS)
+    key = draw_pairs(pairs, task, forms, items=items, seed=seed)
     notes = list(pairs.notes)
-    if (size := len({row["item"] for row in key.rows})) < options.items:
-        notes.append(f"{options.data} has {size} pairs, not {options.items}")
-    return replace(write_sheets(key, options.annotators, options.out), cautions=notes)
+    if (size := len({row["item"] for row in key.rows})) < items:
+        notes.append(f"{data} has {size} pairs, not {items}")
+    return replace(write_sheets(key, annotators, out), cautions=notes)
 
 
-def make_pattern_sheets(options: PatternSheetOptions) -> Output:
+def make_pattern_sheets(
+    spec: str, out: Path, patterns: int, annotators: int, groups: Sequence[str] | None, seed: int
+) -> Output:
     """Compare patterns with the base pattern of their relation, in a table for each annotator."""
-    suite = suites.load_suite(options.suite)
-    if options.groups is not None:
-        suite = select_relations(suite, options.groups)
-    key, left_out = draw_patterns(suite, patterns=options.patterns, seed=options.seed)
+    suite = suites.load_suite(spec)
+    if groups is not None:
+        suite = select_relations(suite, groups)
+    key, left_out = draw_patterns(suite, patterns=patterns, seed=seed)
     every = counted(left_out + len(key.rows), "pattern")
-    note = f"{left_out} of {every} left out: --patterns {options.patterns} of each relation"
-    written = write_sheets(key, options.annotators, options.out)
+    note = f"{left_out} of {every} left out: --patterns {patterns} of each relation"
+    written = write_sheets(key, annotators, out)
     return replace(written, cautions=[note] * bool(left_out))

@@ -40,7 +40,6 @@ from consilience.files.write import (
     table_of,
     write_whole,
 )
-from consilience.options.suites import ImportOptions
 from consilience.report.export import Displayed, Output
 from consilience.suites.facts import is_suite, read_folder
 from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Suite, pattern_of
@@ -86,8 +85,8 @@ class ImportPlan(Displayed):
 
     is_dry = True
 
-    def __init__(self, options: ImportOptions) -> None:
-        self.folder, self.path = options.into, options.path
+    def __init__(self, path: Path, into: Path, groups: Sequence[str] | None) -> None:
+        self.folder, self.path = into, path
         self.refused: Problems = []
         self.notes: list[str] = []
         self.labels: dict[str, str] = {}
@@ -102,7 +101,7 @@ class ImportPlan(Displayed):
             expected = "a suite folder with relations and facts, or a new folder"
             refuse_occupied(self.folder, expected)
         self.names: list[dict[str, object]] = []
-        self._read(options.groups)
+        self._read(groups)
         self.relations: tuple[str, ...] = ()
         self._leave_out_relations()
 
@@ -271,16 +270,18 @@ class ImportPlan(Displayed):
         )  # fmt: skip
 
 
-def import_patterns(options: ImportOptions) -> ImportPlan:
+def import_patterns(
+    path: Path, into: Path, groups: Sequence[str] | None = None, *, dry_run: bool = False
+) -> ImportPlan:
     """Read a file, compare it with the suite folder, and add what is new."""
-    if not options.path.exists():
-        where, todo = str(options.path), "Check the path."
+    if not path.exists():
+        where, todo = str(path), "Check the path."
         raise ConsilienceError("no such file or folder", where=where, todo=todo)
-    with locked(options.into):
-        plan = ImportPlan(options)
+    with locked(into):
+        plan = ImportPlan(path, into, groups)
         if plan.adds:
             plan.check()
-            if not options.dry_run:
+            if not dry_run:
                 plan.write(plan.folder)
                 plan.is_dry = False
     return plan

@@ -25,7 +25,6 @@ from consilience.core.errors import (
 from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, read_rows, read_text
 from consilience.files.rows import Column, as_written, read_table
-from consilience.options.suites import MineOptions
 from consilience.report import table as report
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Output
@@ -326,31 +325,39 @@ COLUMNS: Columns = {
 NOTE = "specificity: at least this share, in percent, of the connected facts are this relation's"
 
 
-def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> Output:
+def mine_patterns(
+    corpus: Path,
+    suite: str,
+    chosen: Sequence[str] | None = None,
+    against: Sequence[str] | None = None,
+    top: int = 20,
+    out: Path | None = None,
+    watch: Watch = SILENT,
+) -> Output:
     """Mine the patterns of the facts of a suite, ranked also by those of others."""
-    check_no_file(options.out)
+    check_no_file(out)
     facts: dict[str, list[tuple[str, str]]] = {}
     groups: list[str] = []
-    for spec in (options.suite, *(options.against or ())):
+    for spec in (suite, *(against or ())):
         for group in suites.load_facts(spec):
             facts.setdefault(group.id, [fact.names for fact in group.facts])
         groups = groups or list(facts)
-    for name in options.groups or ():
+    for name in chosen or ():
         if name not in groups:
-            raise unknown_name(f"'{options.suite}' has no relation '{name}'", name, groups)
-    texts = list(filter(str.strip, read_corpus(options.corpus)))
+            raise unknown_name(f"'{suite}' has no relation '{name}'", name, groups)
+    texts = list(filter(str.strip, read_corpus(corpus)))
     if not texts:
-        where, todo = str(options.corpus), "Name a file with texts."
+        where, todo = str(corpus), "Name a file with texts."
         raise ConsilienceError("the corpus is empty", where=where, todo=todo)
     parser, index = load_parser(), FactIndex(facts)
     with watch.steps("parsing", None, "sentences") as advance:
         mined = mine(texts, index, parser, advance)
     found = mined.join(index.facts, on=["subject", "object"])
     proposals, shown = list[Proposal](), list[Table | str]()
-    for relation in options.groups or groups:
-        rows = ranked(mined, index, relation, options.top)
+    for relation in chosen or groups:
+        rows = ranked(mined, index, relation, top)
         known = {"accept": "yes", "relation": relation}
-        source = {"origin": "mined", "source": options.corpus.name}
+        source = {"origin": "mined", "source": corpus.name}
         for row in rows.to_dicts():
             proposals.append({**known, "pattern": row.pop("pattern"), **source, **row})
         of_relation = found.filter(relation=relation).unique(["text", "sentence"])
@@ -359,7 +366,7 @@ def mine_patterns(options: MineOptions, watch: Watch = SILENT) -> Output:
             shown.append(f"{title} and no pattern")
         else:
             shown += [frame_table(rows, title, COLUMNS, [NOTE]), ""]
-    file = write_proposals(options.out, proposals)
+    file = write_proposals(out, proposals)
     shown += [f"Written: {file}"] * (file is not None)
     sentences = mined.unique(["text", "sentence"]).height
     pairs = mined.unique(["text", "sentence", "subject", "object"]).height

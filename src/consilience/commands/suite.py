@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import program
 from consilience.core.errors import SILENT, Watch
-from consilience.options import FilePath, Option, shared, takes
-from consilience.options.suites import (
-    ExportOptions,
-    ImportOptions,
-    MineOptions,
-    PatternSheetOptions,
-    RewriteOptions,
-    ScoreSheetsOptions,
-    SheetOptions,
-    SuiteKind,
-)
+from consilience.options import FilePath, Option, OptionalPath, shared, takes
+from consilience.options.suites import ExportOptions, RewriteOptions, SuiteKind
 
 if TYPE_CHECKING:
     from consilience.authoring.annotation import ScoredSheets
@@ -113,20 +104,37 @@ def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
 
 
 @suite_group.command("mine", "suite mine leads.jsonl --suite mini --out proposals.jsonl")
-@takes(MineOptions)
-def mine_patterns(options: MineOptions) -> Output:
+def mine_patterns(
+    corpus: Annotated[FilePath, Option(
+        "Texts: a table (column text), or lines or paragraphs.", "CORPUS")],
+    *,
+    suite: Annotated[str, Option(
+        "These facts: a suite, or a table (relation, subject, object).", "S", "-s")],
+    groups: shared.Groups = None,
+    against: Annotated[Sequence[str] | None, Option(
+        "Suites whose facts count as those of other relations.", "S,S")] = None,
+    top: Annotated[int, Option("Patterns of each relation.", min=1)] = 20,
+    out: Annotated[OptionalPath, Option(
+        "Write the proposals to this new file (.jsonl or .csv).", "FILE", "-o")] = None,
+    watch: Watch = SILENT,
+) -> Output:
     """Find patterns in a corpus that connect known facts.
 
     The patterns of each relation are ranked by specificity: the lower bound of the share of its
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     """
     from consilience.authoring import mining
-    return mining.mine_patterns(options, options.watch)
+    return mining.mine_patterns(corpus, suite, groups, against, top, out, watch)
 
 
 @suite_group.command("import", "suite import patterns.csv --into my-suite --dry-run")
-@takes(ImportOptions)
-def import_patterns(options: ImportOptions) -> ImportPlan:
+def import_patterns(
+    path: Annotated[FilePath, Option("A table, or a file of proposals.", "FILE")],
+    *,
+    into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", "DIR")],
+    groups: shared.Groups = None,
+    dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False,
+) -> ImportPlan:
     """Import patterns and facts into a suite folder.
 
     The file has proposals of `suite mine` or `suite rewrite`, or is a table (CSV, TSV, JSONL, XLSX,
@@ -134,7 +142,7 @@ def import_patterns(options: ImportOptions) -> ImportPlan:
     patterns that differ from another one in case, spaces or punctuation only.
     """
     from consilience.authoring import importing
-    return importing.import_patterns(options)
+    return importing.import_patterns(path, into, groups, dry_run=dry_run)
 
 
 @suite_group.command("rewrite", "suite rewrite my-suite --model org/writer --out p.jsonl")
@@ -156,34 +164,51 @@ annotate_group = suite_group.group(
 
 
 @annotate_group.command("sheet", "suite annotate sheet --task rte --data rte.tsv --out sheets")
-@takes(SheetOptions)
-def make_sheets(options: SheetOptions) -> Output:
+def make_sheets(
+    *,
+    task: Annotated[str, Option("The task: a name, or a TOML file.", "T")],
+    data: Annotated[str, Option("Labelled pairs: a file, or hub:SPLIT.", "F")],
+    out: shared.SheetFolder,
+    items: Annotated[int, Option("Pairs in a sheet.", min=1)] = 30,
+    annotators: Annotated[int, Option("How many sheets.", min=1)] = 5,
+    perturbations: Annotated[Sequence[str] | None, Option(
+        "Forms: names, or `all` [default: reverse,signal].", "P,P")] = None,
+    seed: Annotated[int, Option("Seed of the pairs and of their orders.", min=0)] = 0,
+) -> Output:
     """Write a table of sentence pairs for each annotator.
 
     Give each annotator a table, and never key.json.
     """
     from consilience.authoring import annotation
-    return annotation.make_sheets(options)
+    return annotation.make_sheets(task, data, out, items, annotators, perturbations, seed)
 
 
 @annotate_group.command("patterns", "suite annotate patterns mini --out sheets")
-@takes(PatternSheetOptions)
-def make_pattern_sheets(options: PatternSheetOptions) -> Output:
+def make_pattern_sheets(
+    suite: shared.SuiteArgument,
+    *,
+    out: shared.SheetFolder,
+    patterns: Annotated[int, Option("Patterns of each relation, at most.", min=1)] = 5,
+    annotators: Annotated[int, Option("How many sheets.", min=1)] = 3,
+    groups: shared.Groups = None,
+    seed: Annotated[int, Option("Seed of the patterns, facts and orders.", min=0)] = 0,
+) -> Output:
     """Ask people whether patterns mean the same (ParaRel, Section 4).
 
     Each annotator gets a table of pairs of sentences. Keep key.json to yourself.
     """
     from consilience.authoring import annotation
-    return annotation.make_pattern_sheets(options)
+    return annotation.make_pattern_sheets(suite, out, patterns, annotators, groups, seed)
 
 
 @annotate_group.command("score", "suite annotate score sheets")
-@takes(ScoreSheetsOptions)
-def score_sheets(options: ScoreSheetsOptions) -> ScoredSheets:
+def score_sheets(
+    folder: Annotated[FilePath, Option("The folder with key.json and the answers.", "SHEETS")],
+) -> ScoredSheets:
     """Measure annotators, and how they agree (CALUM, Section 4.4).
 
     For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,
     Section 4).
     """
     from consilience.authoring import annotation
-    return annotation.score_sheets(options)
+    return annotation.score_sheets(folder)

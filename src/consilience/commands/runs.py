@@ -41,10 +41,9 @@ class ProbeCommand(ProbeOptions, Watched):
 def probe(options: ProbeCommand) -> Displayed:
     """Ask a model a suite in every variant, and measure its answers.
 
-    A suite is a set of facts, asked in every pattern (ParaRel), a task of sentence pairs, asked
-    in its original form and in perturbed forms (CALUM), or a file of questions, asked in every
-    phrasing and order of options. The run is kept in a folder. Rerun the same command to resume
-    an interrupted run.
+    A suite is facts, asked in every pattern (ParaRel), sentence pairs, asked in several forms
+    (CALUM), or questions, asked in every phrasing and order of options. The run is kept in a
+    folder. Rerun the same command to resume an interrupted run.
     """
     from consilience.probing import probe as probing
     from consilience.results import evaluation
@@ -60,11 +59,10 @@ def probe(options: ProbeCommand) -> Displayed:
 def score(options: runs.ScoreOptions) -> Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
-    A table has the columns item, gold, answer, for questions with options also options, and one
-    for each factor: what differs between the rows of an item. Answers to what `consilience suite
-    export` wrote need id and answer, with --suite (docs/export.md). Logs of
-    lm-evaluation-harness, inspect_ai, promptfoo and Every Eval Ever need nothing else
-    (docs/harnesses.md). compare, report, gate and analyze take such files, too.
+    A table has the columns item, gold, answer, perhaps options, and one for each factor: what
+    differs between the rows of an item. Answers to what `consilience suite export` wrote need id
+    and answer, with --suite (docs/export.md). Logs of lm-evaluation-harness, inspect_ai, promptfoo
+    and Every Eval Ever need nothing else (docs/harnesses.md).
     """
     from consilience.results import evaluation
     return evaluation.output_of(evaluation.scored(options), options)
@@ -83,9 +81,8 @@ def compare(
 ) -> Output:
     """Compare runs on the same questions, with intervals and tests.
 
-    Each difference is a later run minus the first: paired, with a 95 % confidence interval, an
-    exact McNemar or permutation test, and the minimum detectable difference. With --by, p is
-    also adjusted over relations or forms.
+    Each difference is a later run minus the first: paired, with a 95 % interval, an exact McNemar
+    or permutation test, and the minimum detectable difference (docs/compare.md).
     """
     from consilience.results import comparing
     return comparing.compare_runs(runs, protocol, by, flips=flips)
@@ -111,9 +108,8 @@ def gate(
     """Pass or fail a run by rules on its numbers: exit status 0 or 3.
 
     A limit is compared with the number. A rule against a baseline fails if the number is worse by
-    more than the margin and the data show that it is worse: its 90 % interval is on that side of
-    0. The gate passes if all rules do. Rules are options, or `rule = ["..."]` in the table [gate]
-    of consilience.toml. docs/gate.md has a workflow for GitHub Actions.
+    more than the margin and its 90 % interval shows that it is worse. Rules are options, or
+    `rule = ["..."]` in the table [gate] of consilience.toml. docs/gate.md has a workflow.
     """
     from consilience.gating import gate as gating
     return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
@@ -133,7 +129,7 @@ def report(
     """Make one page on a run, or on several side by side.
 
     The questions whose answers disagree most come first. It is one file that opens without a
-    network, on a phone and on paper. docs/report.md explains it.
+    network (docs/report.md).
     """
     from consilience.results import reporting
     return reporting.report(runs, out, figures, tables, protocol, watch)
@@ -231,9 +227,8 @@ def analyze_patterns(
 ) -> Output:
     """Compare patterns: which agree, which cost consistency.
 
-    The column "diff." is the accuracy of a pattern minus that of the base pattern, on the same
-    facts. --format csv has a row for each pair of patterns: its agreement and its change of
-    accuracy, with intervals and tests.
+    "diff." is the accuracy of a pattern minus that of the base pattern, on the same facts. --format
+    csv has a row for each pair of patterns: agreement and change of accuracy, with tests.
     """
     from consilience.results import analyses
     return analyses.analyze_patterns(run, groups, protocol)
@@ -248,9 +243,8 @@ def analyze_edits(
 ) -> Output:
     """Compare pairs of patterns by how the two differ.
 
-    An edit is a way in which two patterns differ. The edges of the suite name it; with --derive
-    a dependency parser does. Numbers are means over the relations that have both kinds of pairs,
-    and tests are over these relations.
+    The edges of the suite name the edit between two patterns; with --derive a parser does. Numbers
+    are means over the relations that have both kinds of pairs, and tests are over these.
     """
     from consilience.results import analyses
     return analyses.analyze_edits(run, protocol, derive=derive)
@@ -262,9 +256,8 @@ def analyze_examples(
 ) -> Output:
     """Show items with right and wrong answers.
 
-    An item is a fact or a question; of written answers the text is shown, and how it was matched.
-    docs/analyses.md explains the kinds of examples. --format csv has a row for each reply
-    to each item. Of sentence pairs the answers that a form changed are shown.
+    docs/analyses.md explains the kinds of examples; of sentence pairs the answers that a form
+    changed are shown. --format csv has a row for each reply to each item.
     """
     from consilience.results import analyses
     return analyses.analyze_examples(run, examples)
@@ -291,9 +284,8 @@ def analyze_knowledge(
 def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Output:
     """Show what each factor of a run of questions changes.
 
-    For each factor: the consistency of the variants that differ in it alone, its main effect and
-    its total effect on the answer and on correctness, and the range of accuracy. --format csv
-    has a row for each number. See docs/factors.md.
+    For each factor: the consistency of the variants that differ in it alone, its main and its total
+    effect on the answer and on correctness, and the range of accuracy (docs/factors.md).
     """
     from consilience.results import analyses
     return analyses.analyze_factors(runs, groups)
@@ -303,8 +295,8 @@ def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Outpu
 def analyze_syntax(suite: shared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.
 
-    It prints how many directed edges are the same, and the edges that only one of them has. It
-    needs the extra `syntax`.
+    It counts the directed edges that are the same, and shows the others. It needs the extra
+    `syntax`.
     """
     from consilience.results import analyses
     return analyses.analyze_syntax(suite)

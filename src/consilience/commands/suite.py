@@ -67,8 +67,7 @@ def suite_check(
 
     A suite without errors is counted: relations, patterns and facts as in Table 1 of the ParaRel
     paper, or questions, phrasings and options. Notes point out what is no error but changes what
-    the numbers mean, such as an N-1 relation with several objects of a subject, duplicates, and
-    relations with one pattern. The TOML file of a task of sentence pairs is checked, too.
+    the numbers mean (docs/making-suites.md).
     """
     from consilience.authoring import sharing
     return sharing.checked_suite(suite, columns)
@@ -80,9 +79,8 @@ def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
-    `answer` with what the model answered, and measure it: consilience score FILE. docs/export.md
-    has an example. Without --out it goes to standard output. --format lm-eval writes a task of
-    lm-evaluation-harness into the folder --out (docs/harnesses.md).
+    `answer`, and measure it: consilience score FILE; of facts with --suite S (docs/export.md).
+    --format lm-eval writes a task of lm-evaluation-harness (docs/harnesses.md).
     """
     from consilience.authoring import proposals
     from consilience.elsewhere import exports
@@ -137,9 +135,9 @@ def import_patterns(
 ) -> ImportPlan:
     """Import patterns and facts into a suite folder.
 
-    The file has proposals of `suite mine` or `suite rewrite`, or is a table (CSV, TSV, JSONL, XLSX,
-    Parquet) with the columns relation, pattern, subject and object. Duplicates are refused:
-    patterns that differ from another one in case, spaces or punctuation only.
+    The file has proposals of `suite mine` or `suite rewrite`, or is a table with the columns
+    relation, pattern, subject and object. Patterns that differ from another one in case, spaces or
+    punctuation only are refused.
     """
     from consilience.authoring import importing
     return importing.import_patterns(path, into, groups, dry_run=dry_run)
@@ -150,10 +148,9 @@ def import_patterns(
 def rewrite_patterns(options: RewriteOptions) -> Output:
     """Propose paraphrases of patterns or of questions.
 
-    A model writes new sentences for the base pattern of each relation, with [X] and [Y] in them, or
-    new questions; rules also change English questions. Texts are refused that lack a slot or ask
-    something else, are known, or are too long or too short. Read the file of proposals, and take
-    in what means the same.
+    A model writes new sentences for the base pattern of each relation, or new questions; rules also
+    change English questions. Texts that lack a slot, ask something else or are known are refused.
+    Read the file of proposals, and take in what means the same.
     """
     from consilience.authoring import rewriting
     return rewriting.rewrite_patterns(options, options.watch)

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from consilience.core.errors import (
-    CandidateSet,
-    Connection,
-    ConsilienceError,
-    Loading,
-)
+from consilience.core.errors import CandidateSet, Connection, ConsilienceError, Loading
 from consilience.options import (
     FACTS,
     PAIRS,

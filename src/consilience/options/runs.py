@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from consilience.core.errors import PublishFormat
-from consilience.options import (
-    FilePath,
-    Option,
-    OptionalPath,
-    Options,
-    Watched,
-    shared,
-)
+from consilience.options import FilePath, Option, OptionalPath, Options, Watched, shared
 
 # fmt: off
 

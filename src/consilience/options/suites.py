@@ -6,14 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from consilience.core.errors import ExportFormat
-from consilience.options import (
-    FilePath,
-    Option,
-    OptionalPath,
-    Options,
-    Watched,
-    shared,
-)
+from consilience.options import FilePath, Option, OptionalPath, Options, Watched, shared
 from consilience.options.probe import ProbeOptions
 
 SuiteKind = Literal["questions", "facts", "judge"]

@@ -11,13 +11,12 @@ from checks import refused
 from conftest import cases
 from consilience import load_suite
 from consilience.authoring.checks import audit
+from consilience.authoring.sharing import sizes_of
 from consilience.core.expectations import Expectation, Reference
 from consilience.core.items import Choice, Question
-from consilience.report.metric_tables import question_table
 from consilience.suites import check_suite, load_any
 from consilience.suites.question_suites import (
     load_questions,
-    question_statistics,
     select_questions,
 )
 from consilience.suites.questions import Questions
@@ -262,11 +261,11 @@ def test_cautions_name_what_decides_the_numbers():
     in_groups = Questions("s", tuple(replace(one, group=one.item) for one in items))
     assert audit(in_groups).filter(check="gold_position").height == 5
     same = Expectation("same", (Reference("1"),), Reference("3"))
-    counts = question_statistics(Questions("s", items, expectations=(same,)))
-    assert counts.expectations == 1
-    title = question_table(counts, "s").title
-    assert title.startswith("s: 5 questions, 5 phrasings, 1 expectation;")
-    assert (counts.by_group[0].min_options, counts.by_group[0].max_options) == (2, 3)
-    assert counts.by_group[0].majority == 1
+    sizes = sizes_of(Questions("s", items, expectations=(same,)))
+    assert sizes.counts["expectations"] == 1
+    (table,) = sizes.output().shown
+    assert table.title.startswith("s: 5 questions, 5 phrasings, 1 expectation;")
+    (row,) = sizes.groups.to_dicts()
+    assert (row["options"], row["majority"]) == ("2 to 3", 1)
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right
     assert set(audit(Questions("s", (items[0], other_gold)))["check"]) == {"single_variant"}

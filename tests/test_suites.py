@@ -13,12 +13,12 @@ from checks import refused
 from conftest import cases, real_data
 from consilience import Suite, load_suite
 from consilience.authoring.checks import audit
+from consilience.authoring.sharing import sizes_of
 from consilience.core.factors import Edge
 from consilience.suites import check_suite
 from consilience.suites.facts import (
     sample_facts,
     select_relations,
-    suite_statistics,
 )
 from consilience.suites.layouts import load_folder
 from consilience.suites.question_suites import MINI, is_questions, load_questions
@@ -200,19 +200,23 @@ def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
          "syntactic": int((a, b) != (0, 1)), "lexical": 0, "determiner": 0}
         for a, b in ((0, 1), (0, 2), (1, 2))
     ]  # fmt: skip
-    counted = suite_statistics(load_folder(write_suite(edges=edges)))
-    assert (counted.mean_syntactic_variants, counted.mean_lexical_variants) == (2, 1)
-    assert counted.by_relation[0].edits == {"no_change": 1, "diff_syntax": 2}
-    assert (counted.by_relation[0].majority, counted.facts, counted.queries) == (1 / 3, 3, 9)
-    bare = suite_statistics(load_folder(write_suite(tmp_path / "bare")))
-    assert math.isnan(bare.mean_syntactic_variants), "without edges nothing is said of variants"
+    counted = sizes_of(load_folder(write_suite(edges=edges)))
+    (row,), of_all = counted.groups.to_dicts(), counted.counts
+    assert [of_all[f"mean_{name}_variants"] for name in ("syntactic", "lexical")] == [2, 1]
+    assert (row["no_change"], row["diff_syntax"]) == (1, 2)
+    assert (row["majority"], of_all["facts"], of_all["queries"]) == (1 / 3, 3, 9)
+    bare = sizes_of(load_folder(write_suite(tmp_path / "bare")))
+    assert math.isnan(bare.counts["mean_syntactic_variants"]), (
+        "without edges nothing is said of variants"
+    )
 
 
 def test_subjects_and_objects_of_several_facts_are_counted():
     """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
-    (row,) = suite_statistics(Suite.from_patterns(["[X] is [Y]."], facts)).by_relation
-    assert (row.shared_subjects, row.shared_objects, row.subjects, row.candidates) == (1, 1, 3, 3)
+    (row,) = sizes_of(Suite.from_patterns(["[X] is [Y]."], facts)).groups.to_dicts()
+    assert (row["shared_subjects"], row["shared_objects"]) == (1, 1)
+    assert (row["subjects"], row["candidates"]) == (3, 3)
 
 
 DETERMINERS = {"a", "an", "the", "its", "their", "that", "which", "whose"}
@@ -259,19 +263,15 @@ def test_the_real_release_is_as_it_was_counted():
     """Table 1 to the digit, sizes and edit kinds over all relations, from the release itself."""
     folder = str(real_data("pararel"))
     suite = load_suite(folder)
-    counted = suite_statistics(suite)
-    assert (counted.relations, counted.patterns) == (38, 328)
-    assert (counted.min_patterns, counted.max_patterns) == (2, 20)
-    means = (counted.mean_patterns, counted.mean_syntactic_variants, counted.mean_lexical_variants)
-    assert means == (328 / 38, 180 / 38, 229 / 38), "8.63, 4.74 and 6.03"
-    assert counted.facts == 26_813
-    kinds = Counter()
-    for row in counted.by_relation:
-        kinds.update(row.edits)
-    assert {kind: 2 * count for kind, count in kinds.items()} == {
-        "diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
-        "diff_determiner": 1992,
-    }  # fmt: skip
+    counted = sizes_of(suite)
+    assert counted.counts == {
+        "relations": 38, "patterns": 328, "fewest_patterns": 2, "most_patterns": 20,
+        "mean_patterns": 328 / 38, "mean_syntactic_variants": 180 / 38,
+        "mean_lexical_variants": 229 / 38, "facts": 26_813, "queries": 223_170,
+    }, "8.63, 4.74 and 6.03"  # fmt: skip
+    kinds = {"diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
+             "diff_determiner": 1992}  # fmt: skip
+    assert {kind: 2 * counted.groups[kind].sum() for kind in kinds} == kinds
     assert sum(pattern.object_last for each in suite for pattern in each.patterns) == 213
     assert not check_suite(folder)
     found = audit(suite).group_by("check").agg(groups=pl.len(), rows=pl.col("count").sum())

@@ -45,15 +45,6 @@ def normal_form(pattern: str) -> str:
     return " ".join(" ".join(words).split())
 
 
-def same_phrasing(one: str, two: str) -> bool:
-    """Whether two phrasings of a question differ only in spaces or punctuation.
-
-    Case alone makes another phrasing: people write in lower case, and models read other tokens.
-    """
-    is_only_case = one != two and fold_case(one) == fold_case(two)
-    return normal_form(one) == normal_form(two) and not is_only_case
-
-
 @lru_cache(maxsize=4096)
 def tokens_of(pattern: str) -> tuple[str, ...]:
     """The tokens of a pattern in ``normal_form``: words and slots."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 
 from consilience.core.schemas import FLIPS
-from consilience.core.text import counted, spread
 from consilience.metrics.differences import MCNEMAR
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
@@ -23,8 +21,6 @@ from consilience.report.columns import (
 )
 from consilience.report.summary import FACT_ROWS
 from consilience.report.table import CI, Cell, Column, Table, Value
-from consilience.suites.facts import SuiteStatistics
-from consilience.suites.question_suites import QuestionStatistics
 from consilience.types import Suite
 
 EDITS: Mapping[str, str] = {
@@ -225,30 +221,6 @@ def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
     return frame_table(shown, title, PATTERNS, blocks=blocks)
 
 
-def statistics_tables(statistics: SuiteStatistics, name: str) -> tuple[Table, Table]:
-    """The paper's Table 1 of a suite, and the counts of each relation."""
-    numbers = asdict(statistics)
-    by_relation = numbers.pop("by_relation")
-    labels = {"min": "fewest", "max": "most", "mean": "mean"}
-    counts: list[list[Value]] = [
-        [" ".join(labels.get(word, word) for word in number.split("_")),
-         f"{value:,}" if isinstance(value, int) else value]
-        for number, value in numbers.items()
-    ]  # fmt: skip
-    title = f"{name}, as in the paper's Table 1"
-    total = Table(title, [Column(""), Column("", "number", digits=2)], counts)
-    columns: Columns = {
-        "relation": Column("relation"),
-        "cardinality": Column("kind"),
-        "patterns": Column("patterns", "count"),
-        "syntactic_variants": Column("syntax", "count"),
-        "lexical_variants": Column("lexis", "count"),
-        **{name: Column(name, "count") for name in ("facts", "subjects", "candidates")},
-        "majority": Column("majority", "share"),
-    }
-    return total, frame_table(by_relation, "each relation; majority in percent", columns)
-
-
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
     """The most confident answers that changed, one of each form first (Tables 3, 4, 7 to 9)."""
     several, rows = changed["group"].n_unique() > 1, list[list[Value]]()
@@ -293,20 +265,3 @@ def annotator_tables(
                 columns.append(Column(f"{label_of(name)} {form}", "share"))
     of_each = Table(f"each annotator: {by_person}", columns, list(by_annotator.values()))
     return frame_table(rows, title, MEANS), of_each
-
-
-def question_table(statistics: QuestionStatistics, name: str) -> Table:
-    """One row a group: its questions, phrasings and options."""
-    columns = [
-        Column("group"), Column("questions", "count"), Column("phrasings"), Column("options"),
-        Column("majority", "share"),
-    ]  # fmt: skip
-    rows: list[list[Value]] = []
-    for row in statistics.by_group:
-        options = spread((row.min_options, row.max_options)) if row.max_options else "open"
-        phrasings = spread((row.min_phrasings, row.max_phrasings))
-        rows.append([row.group, row.questions, phrasings, options, row.majority])
-    sizes = [counted(statistics.questions, "question"), counted(statistics.phrasings, "phrasing")]
-    if statistics.expectations:
-        sizes.append(counted(statistics.expectations, "expectation"))
-    return Table(f"{name}: {', '.join(sizes)}; majority in percent", columns, rows)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean
@@ -210,96 +209,3 @@ def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
     if len(facts) == len(relation.facts):
         return relation
     return replace(relation, facts=facts, candidates=Candidates.of(facts))
-
-
-@dataclass(frozen=True, slots=True)
-class RelationStatistics:
-    """Counts of one relation."""
-
-    relation: str
-    label: str
-    cardinality: str
-    patterns: int
-    syntactic_variants: float  # Kinds of patterns by syntax; NaN where edges are not known
-    lexical_variants: float  # Kinds of patterns by lemmas; NaN where edges are not known
-    facts: int
-    subjects: int
-    candidates: int
-    majority: float
-    shared_subjects: int
-    shared_objects: int
-    """Number of objects with several subjects: the subject does not follow from the object."""
-    edits: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteStatistics:
-    """Counts of a suite, with the means over relations of the paper's Table 1."""
-
-    relations: int
-    patterns: int
-    min_patterns: int
-    max_patterns: int
-    mean_patterns: float
-    mean_syntactic_variants: float
-    mean_lexical_variants: float
-    facts: int
-    queries: int
-    by_relation: tuple[RelationStatistics, ...] = field(repr=False)
-
-
-def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
-    """The number of kinds of patterns, where only edits that are ``changed`` make another kind.
-
-    The number of connected components of the patterns when all pairs with other edges are joined.
-    Over the 38 relations its means are Table 1's 4.74 (syntax) and 6.03 (lexical), 180/38 and
-    229/38. NaN where the edges of several patterns are not known.
-    """
-    size = len(relation.patterns)
-    if size > 1 and not relation.edges:
-        return float("nan")
-    joined = [pair for pair, edge in relation.edges.items() if not changed(edge)]
-    places = ([first for first, _ in joined], [second for _, second in joined])
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components  # slow to import
-
-    graph = coo_array(([1] * len(joined), places), shape=(size, size))
-    return int(connected_components(graph, directed=False, return_labels=False))
-
-
-def suite_statistics(suite: Suite) -> SuiteStatistics:
-    """Count a whole suite."""
-    rows = []
-    for relation in suite.relations:
-        edits = Counter(edge.kind for edge in relation.edges.values())
-        facts = {(fact.subject, fact.object) for fact in relation.facts}
-        subjects, objects = (Counter(names) for names in zip(*facts, strict=True))
-        of_relation = RelationStatistics(
-            relation.id,
-            relation.label,
-            relation.cardinality,
-            len(relation.patterns),
-            variants(relation, lambda edge: edge.syntactic),
-            variants(relation, lambda edge: edge.lexical),
-            len(relation.facts),
-            len(subjects),
-            len(relation.candidates.words),
-            max(relation.candidates.counts) / sum(relation.candidates.counts),
-            sum(count > 1 for count in subjects.values()),
-            sum(count > 1 for count in objects.values()),
-            dict(edits),
-        )
-        rows.append(of_relation)
-    sizes = [row.patterns for row in rows]
-    return SuiteStatistics(
-        relations=len(rows),
-        patterns=sum(sizes),
-        min_patterns=min(sizes),
-        max_patterns=max(sizes),
-        mean_patterns=sum(sizes) / len(rows),
-        mean_syntactic_variants=sum(row.syntactic_variants for row in rows) / len(rows),
-        mean_lexical_variants=sum(row.lexical_variants for row in rows) / len(rows),
-        facts=sum(row.facts for row in rows),
-        queries=sum(row.facts * row.patterns for row in rows),
-        by_relation=tuple(rows),
-    )

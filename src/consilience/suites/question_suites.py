@@ -7,7 +7,7 @@ import shlex
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -372,31 +372,6 @@ def _options(
     return tuple(generator.sample(drawn, len(drawn)))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatistics:
-    """Counts of one group of questions."""
-
-    group: str
-    questions: int
-    min_phrasings: int
-    max_phrasings: int
-    min_options: int  # Fewest options of a question; 0 for open questions
-    max_options: int
-    majority: float  # Share of golds at the most frequent position; NaN without options
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionStatistics:
-    """Counts of a suite of questions."""
-
-    groups: int
-    questions: int
-    phrasings: int
-    languages: int
-    expectations: int
-    by_group: tuple[GroupStatistics, ...] = field(repr=False)
-
-
 FEW_TO_BALANCE = 5  # Questions whose right answers may be at one position by chance
 
 
@@ -407,23 +382,3 @@ def gold_position_note(items: Sequence[Question]) -> str:
         return ""
     position = f"option {positions.pop() + 1} of every question"
     return f"the right answer is {position}; a model that always chooses it is right"
-
-
-def question_statistics(questions: Questions) -> QuestionStatistics:
-    """Count a whole suite of questions."""
-    rows = []
-    for name, items in questions.groups.items():
-        phrasings = [item.phrasings for item in items]
-        options = [len(item.options) for item in items]
-        positions = Counter(item.gold_position for item in items if item.options)
-        share = max(positions.values()) / positions.total() if positions else float("nan")
-        sizes = (len(items), min(phrasings), max(phrasings), min(options), max(options))
-        rows.append(GroupStatistics(name, *sizes, share))
-    return QuestionStatistics(
-        groups=len(rows),
-        questions=len(questions),
-        phrasings=sum(sum(map(len, item.paraphrases.values())) for item in questions.items),
-        languages=len(questions.languages),
-        expectations=len(questions.expectations),
-        by_group=tuple(rows),
-    )

@@ -10,7 +10,7 @@ import polars as pl
 
 from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, NAN, Cell, Column, Table, bounds_of
+from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of
 from consilience.types import FACT_WORDS, Suite, SuiteWords
 
 Row = Mapping[str, Any]
@@ -30,19 +30,24 @@ def frame_table(
     columns: Columns,
     notes: Sequence[str] = (),
     blocks: Sequence[str] = (),
+    missing: Value = "",
 ) -> Table:
-    """The rows of a data frame, or of a list, in those of the columns that they have."""
+    """The rows of a data frame, or of a list, in those of the columns that some row has.
+
+    ``missing``: the cell of a row that lacks a column.
+    """
     records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
+    names = {name for record in records for name in record}
     known = {
         name: column
         for name, column in columns.items()
-        if not records or records[0].keys() >= {*([name] if isinstance(name, str) else name)}
+        if not records or names >= {*([name] if isinstance(name, str) else name)}
     }
     rows = [
         [
-            row.get(name, "")
+            row.get(name, missing)
             if isinstance(name, str)
-            else bounds_of(row, *name) if name[0] in row else ""
+            else bounds_of(row, *name) if name[0] in row else missing
             for name in known
         ]
         for row in records

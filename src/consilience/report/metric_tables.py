@@ -124,12 +124,12 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         **({"measured": Column("measured as")} if has_several else {}),
     }
     rows: list[dict[str, Value]] = [
-        {**dict.fromkeys(names), **cells[group.id, ""], "label": group.label, "id": group.id,
+        {**cells[group.id, ""], "label": group.label, "id": group.id,
          "measured": "determinism" if group.cardinality == "N-M" else "consistency"}
         for group in groups
     ]  # fmt: skip
-    title = f"{suite.name}: each {word}, in percent"
-    return frame_table(rows, title, columns, [DETERMINISM] if has_several else [])
+    title, notes = f"{suite.name}: each {word}, in percent", [DETERMINISM] * has_several
+    return frame_table(rows, title, columns, notes, missing=None)
 
 
 def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -146,16 +146,13 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         "corrected_consistency": metric_column("corrected_consistency"),
         "pairs": Column("pairs", "count"),
     }  # fmt: skip
-    empty: dict[str, Any] = dict.fromkeys(
-        ("accuracy", "consistency", "consistency_low", "consistency_high", "corrected_consistency")
-    )
     rows = [
-        {"languages": part_label({"kind": "language", "level": level}), **empty,
+        {"languages": part_label({"kind": "language", "level": level}),
          **cells.get(("", level), {}), "pairs": pairs.get(level)}
         for level in sorted({**alone, **levels}, key=lambda level: "/" in level)
     ]  # fmt: skip
     title = f"{suite.name}: patterns of one language and of two, means of relations in percent"
-    return frame_table(rows, title, columns, [OF_LANGUAGES] if rows else [])
+    return frame_table(rows, title, columns, [OF_LANGUAGES] * bool(rows), missing=None)
 
 
 def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame) -> Table:
@@ -185,16 +182,13 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame) -> Tabl
             "change of accuracy: from the original form, over the same items, in points; "
             f"p: {MCNEMAR}, adjusted over forms (Holm); intervals are not adjusted"
         )
-    empty: dict[str, Any] = dict.fromkeys(
-        name for key in columns for name in ([key] if isinstance(key, str) else key)
-    )
     cells = numbers_by_part(metrics)
     rows = [
-        {**empty, **from_original.get((group, form), {}), **numbers, "form": form or "original"}
+        {**from_original.get((group, form), {}), **numbers, "form": form or "original"}
         for (group, form), numbers in cells.items()
     ]
     blocks = [group for group, _ in cells] if metrics["group"].n_unique() > 1 else []
-    return frame_table(rows, title, columns, notes, blocks)
+    return frame_table(rows, title, columns, notes, blocks, missing=None)
 
 
 def form_rows(rows: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from consilience.metrics.measure import measure
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
-from consilience.report.analysis_tables import factor_records
+from consilience.report.analysis_tables import factor_table
 from consilience.results.analyses import factor_views
 from consilience.results.comparing import Common
 from consilience.runs.run import Run
@@ -304,7 +304,7 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
     assert found.equals(measure(of_kept, without, "strict"))
     views = factor_views(result.run, only, Prepared(of_kept, only))
-    rows = [row["factor"] for view in views for row in factor_records(view)]
+    rows = [row[0] for row in factor_table(views, "").rows]
     assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
 
 

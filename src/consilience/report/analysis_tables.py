@@ -74,14 +74,10 @@ def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
     split = [lines_asked(prompt) for prompt in prompts]
     columns = zip(*split, strict=False) if shared else []
     same = sum(1 for _ in takewhile(lambda lines: len(set(lines)) == 1, columns))
-    return [whole_or_end(" / ".join(lines[same:])) for lines in split]
-
-
-def whole_or_end(text: str) -> str:
-    """A text of at most ``LONGEST_PROMPT`` characters, or the last words of a longer one."""
-    if len(text) <= LONGEST_PROMPT:
-        return text
-    return f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}"
+    texts = [" / ".join(lines[same:]) for lines in split]
+    ends = [f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}" for text in texts]
+    both = zip(texts, ends, strict=True)
+    return [text if len(text) <= LONGEST_PROMPT else end for text, end in both]
 
 
 LAYOUTS: Mapping[str, tuple[str, Columns]] = {
@@ -157,7 +153,16 @@ def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
             f"In {alike.height} of {counted(patterns.height, words.variant)} over "
             f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same: {listed(names, NAMED)}."
         )
-    return [*sentences, *accuracy_of_patterns(patterns, words)]
+    known = patterns.filter(pl.col("p_holm").is_not_nan())
+    where = f"from the first {words.variant} of the same {words.group} in accuracy"
+    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
+        several = f"{clear} of {known.height:,} {words.variant}s"
+        sentences.append(f"{several} differ {where} (p < {CLEAR}, Holm).")
+    elif known.height:
+        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
+        several = counted(known.height, words.variant)
+        sentences.append(f"No {words.variant} differs {where} ({several}, {smallest}, Holm).")
+    return sentences
 
 
 def _from_to(row: Mapping[str, Any], gain: str) -> str:
@@ -181,19 +186,6 @@ def _costliest(patterns: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     rows = numbered(patterns).drop("gain_of_two").unique("group", keep="first", maintain_order=True)
     return rows.join(pairs, on="group", how="left", maintain_order="left")
-
-
-def accuracy_of_patterns(patterns: pl.DataFrame, words: SuiteWords) -> Iterator[str]:
-    """Whether patterns differ from the first one of their group in accuracy, in a sentence."""
-    known = patterns.filter(pl.col("p_holm").is_not_nan())
-    where = f"from the first {words.variant} of the same {words.group} in accuracy"
-    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
-        several = f"{clear} of {known.height:,} {words.variant}s"
-        yield f"{several} differ {where} (p < {CLEAR}, Holm)."
-    elif known.height:
-        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
-        several = counted(known.height, words.variant)
-        yield f"No {words.variant} differs {where} ({several}, {smallest}, Holm)."
 
 
 def overview_table(patterns: pl.DataFrame) -> Table:
@@ -319,17 +311,28 @@ class FactorView:
 def factor_table(views: Sequence[FactorView], title: str) -> Table:
     """A row a factor of each run, then interactions, the difference of items and noise."""
     is_exact = all(view.is_exact for view in views)
-    columns = {**CONSISTENCY, **(EXACT if is_exact else {})}
-
-    rows = []
+    columns, rows = {**CONSISTENCY, **(EXACT if is_exact else {})}, list[dict[str, Any]]()
+    blocks = list[str]()
     for view in views:
-        rows += [(view.name, record) for record in factor_records(view)]
+        parts = parts_of(view.tables)
+        for row in view.tables.consistency.to_dicts():
+            for outcome in OUTCOMES if view.is_exact else ():
+                total = parts[outcome, "total", row["factor"]]
+                row[f"{outcome}_total"] = total["share"]
+                row[f"{outcome}_low"] = total["share_low"]
+                row[f"{outcome}_high"] = total["share_high"]
+                row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
+            rows.append(row)
+        known = [of for of in OUTCOMES if (of, "interactions", "") in parts]
+        if known:
+            mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
+            rows.append({"factor": "interactions", **mains})
         for count, value in view.noise.select("n", "value").iter_rows():
-            rows.append((view.name, {"factor": NOISE, "n": count, "value": 1 - value}))
+            rows.append({"factor": NOISE, "n": count, "value": 1 - value})
+        blocks += [view.name] * (len(rows) - len(blocks))
     notes = [OF_CONSISTENCY, *([OF_SHARES] if is_exact else [])]
-    notes += _by_view(views, _variation_note) + _by_view(views, _range_note)
-    blocks = [name for name, _ in rows] if len(views) > 1 else []
-    return frame_table([of for _, of in rows], title, columns, notes, blocks)
+    notes += _by_view(views, _spread_notes)
+    return frame_table(rows, title, columns, notes, blocks if len(views) > 1 else [])
 
 
 def _by_view(
@@ -353,44 +356,23 @@ def view_notes(views: Sequence[FactorView]) -> list[str]:
     return _by_view(views, lambda view: view.tables.notes)
 
 
-def factor_records(view: FactorView) -> Iterator[dict[str, Any]]:
-    """The rows of a run by the names of the columns."""
-    parts = parts_of(view.tables)
-    for row in view.tables.consistency.to_dicts():
-        for outcome in OUTCOMES if view.is_exact else ():
-            total = parts[outcome, "total", row["factor"]]
-            row[f"{outcome}_total"] = total["share"]
-            row[f"{outcome}_low"], row[f"{outcome}_high"] = total["share_low"], total["share_high"]
-            row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
-        yield row
-    known = [outcome for outcome in OUTCOMES if (outcome, "interactions", "") in parts]
-    if known:
-        mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
-        yield {"factor": "interactions", **mains}
-
-
 def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The rows of the components by outcome, effect and factors."""
     rows = tables.components.iter_rows(named=True)
     return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
-def _variation_note(view: FactorView) -> Iterator[str]:
-    if not view.is_exact:
-        return
-    parts = parts_of(view.tables)
-    shares = []
-    for outcome in OUTCOMES:
-        row = parts[outcome, "within questions", ""]
+def _spread_notes(view: FactorView) -> Iterator[str]:
+    """How often two variants have different answers, and the range of accuracy over variants."""
+    parts, shares = parts_of(view.tables), list[str]()
+    for row in (parts[of, "within questions", ""] for of in OUTCOMES if view.is_exact):
         known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
-    yield (
-        f"two variants of a question, chosen at random, have different answers in {shares[0]} of "
-        f"the draws, and only one of the two is right in {shares[1]}"
-    )
-
-
-def _range_note(view: FactorView) -> Iterator[str]:
+    if shares:
+        yield (
+            f"two variants of a question, chosen at random, have different answers in {shares[0]} "
+            f"of the draws, and only one of the two is right in {shares[1]}"
+        )
     for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
         ends = []
         for end in ("lowest", "highest"):

@@ -61,7 +61,9 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     notes.append(DETECTABLE)
     by, pairs = by or "metric", rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
-    short = [short_name(name) for name in (first, second)]
+    ends = [re.split("[/:]", name.rstrip("/:"))[-1] for name in (first, second)]
+    cut, rest = NAME // 2, NAME // 2 - 1
+    short = [end if len(end) <= NAME else f"{end[:cut]}…{end[-rest:]}" for end in ends]
     short = ["first", "second"] if short[0] == short[1] else short
     headings = (Column(name, "share", of) for name, of in zip((first, second), short, strict=True))
     name = suite.words.group if by == "group" else by
@@ -96,12 +98,6 @@ def _names(row: Row, suite: Suite) -> dict[str, str]:
     }  # fmt: skip
 
 
-def short_name(run: str) -> str:
-    """The name of a run without its folder or provider, at most ``NAME`` characters."""
-    name = re.split("[/:]", run.rstrip("/:"))[-1]
-    return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME // 2 - 1) :]}"
-
-
 def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> pl.DataFrame:
     """The rows that ``by`` shows, by later run and metric; without it the headline numbers."""
     over, kind, metric, words = pl.col("over"), pl.col("kind"), pl.col("metric"), suite.words
@@ -123,27 +119,20 @@ def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> p
     rows = legible(compared).filter(chosen.get(by, pl.lit(False)) & known)
     if by == "form":
         rows = form_rows(rows) if "form" in rows["kind"] else rows.clear()
-    metrics = _metrics_of(rows, suite, by)
+    measured = rows["metric"].unique(maintain_order=True).to_list()
+    headlines = headline_metrics(aliases=True)  # determinism where nothing else is measured
+    if by is None and words.over != "group" and "accuracy" in measured:
+        headlines = [*FACT_ROWS, VIOLATIONS]
+    firsts = [name for name in FACT_ROWS if name in headlines]
+    metrics = [name for name in dict.fromkeys([*firsts, *headlines]) if name in measured]
+    if by in ("metric", "edit", "factor"):
+        metrics = measured if by == "metric" else ["consistency"]
     order = _rank("metric", metrics)
     runs, groups = (_rank(of, rows[of].unique(maintain_order=True)) for of in ("second", "group"))
     keys = (order, over != "group", over, groups) if by == "group" else (groups, ~is_whole, order)
     if by == "metric":
         keys = (over != words.over, groups, order)
     return rows.filter(metric.is_in(metrics)).sort(runs, *keys, maintain_order=True)
-
-
-def _metrics_of(rows: pl.DataFrame, suite: Suite, by: By | None) -> list[str]:
-    """The metrics that are shown, in their order; determinism where nothing else is measured."""
-    measured = rows["metric"].unique(maintain_order=True).to_list()
-    if by == "metric":
-        return measured
-    if by in ("edit", "factor"):
-        return ["consistency"]
-    shown = headline_metrics(aliases=True)
-    if by is None and suite.words.over != "group" and "accuracy" in measured:
-        shown = [*FACT_ROWS, VIOLATIONS]
-    order = [name for name in FACT_ROWS if name in shown]
-    return [name for name in dict.fromkeys([*order, *shown]) if name in measured]
 
 
 def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:

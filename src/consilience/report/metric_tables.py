@@ -23,7 +23,7 @@ from consilience.report.summary import FACT_ROWS
 from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.types import Suite
 
-EDITS: Mapping[str, str] = {
+EDIT_NAMES: Mapping[str, str] = {
     "diff_syntax": "Diff-Syntax",
     "diff_lexical": "Diff-Lexical",
     "diff_both": "Diff-Both",
@@ -45,7 +45,7 @@ def part_label(row: Row) -> str:
     level: str = row["level"]
     if row["kind"] == "language":
         return level.replace("/", " and ")  # "de/ja"
-    return EDITS.get(level, level) or "original"
+    return EDIT_NAMES.get(level, level) or "original"
 
 
 def number_label(row: Row) -> str:

@@ -32,7 +32,7 @@ from consilience.report.analysis_tables import form_labels
 from consilience.report.cautions import by_run, ranked
 from consilience.report.columns import MetricPart, layout_table, legible
 from consilience.report.export import Displayed, Output
-from consilience.report.metric_tables import EDITS
+from consilience.report.metric_tables import EDIT_NAMES
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
@@ -62,7 +62,8 @@ LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[MetricPart, str]]]] = {
         ),
         "syntax": (
             "Consistency of pairs that differ in syntax alone, and of others (ParaRel's Table 5)",
-            {("consistency", "edit", edit): EDITS[edit] for edit in ("diff_syntax", "no_change")},
+            {("consistency", "edit", edit): EDIT_NAMES[edit]
+             for edit in ("diff_syntax", "no_change")},
         ),
     },
     "all": {

@@ -197,25 +197,34 @@ def _legend(
     return y
 
 
+def numbers_of(
+    runs: Mapping[str, pl.DataFrame], *metrics: str, **where: str | pl.Expr
+) -> pl.DataFrame:
+    """Numbers of runs, with what chance would give: ``run, group, level, n, value, ..., chance``.
+
+    ``runs``: metrics tables by run. The chance is that of the first of ``metrics``.
+    """
+    of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
+    rows, on = pl.concat(of_runs).filter(**where), ["run", "group", "level"]
+    chance = rows.filter(metric=f"chance_{metrics[0]}").select(*on, chance="value")
+    rows = rows.filter(pl.col("metric").is_in(metrics))
+    rows = rows.select(*on, "n", "value", "low", "high")
+    return rows.join(chance, on=on, how="left", maintain_order="left")
+
+
 def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind) -> pl.DataFrame:
     """The consistency of each group as a ``whole``, or of each form, for a chart.
 
     ``runs``: metrics tables by run. The least consistent of the first run come first. Determinism
     goes by the name of consistency.
     """
-    of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
-    both = pl.concat(of_runs).filter(over="group", kind=kind)
-    on = ["run", "group", "level"]
-    chance = both.filter(metric="chance_consistency").select(*on, chance="value")
-    rows = both.filter(pl.col("metric").is_in(["consistency", "determinism"]))
-    rows = rows.select(*on, "value", "low", "high").join(chance, on=on, how="left")
+    rows = numbers_of(runs, "consistency", "determinism", over="group", kind=kind)
     name = pl.col("group").replace(group_names(suite))
     if kind != "whole":
         several = rows["group"].n_unique() > 1
         name = pl.format("{}: {}", name, "level") if several else pl.col("level")
     of_first = pl.col("value").fill_nan(None).filter(run=next(iter(runs))).first().over("name")
-    rows = rows.with_columns(name=name).drop("group", "level")
-    return rows.sort(of_first, nulls_last=True, maintain_order=True)
+    return rows.with_columns(name=name).sort(of_first, nulls_last=True, maintain_order=True)
 
 
 def shade(share: float) -> str:

@@ -20,7 +20,7 @@ from consilience.core.expectations import KINDS
 from consilience.core.factors import Kind
 from consilience.core.text import counted, visible
 from consilience.endpoints.usage import cost_in_words
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
 from consilience.report import columns as layouts
@@ -349,23 +349,21 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
 
 def _group_table(run: RunView, lead: str) -> Table:
     """The headline numbers of each group and how many items they are over, the worst first."""
-    words, headline = run.suite.words, pl.col("metric").is_in(headline_metrics(aliases=True))
-    table = metric_tables.group_table(run.metrics.filter(headline), run.suite)
-    columns = [*table.columns, Column(f"{words.item}s", "count")]
-    accuracy = run.metrics.filter(metric="accuracy", over="group", kind="whole")
-    counts = {of: count for of, *count in accuracy.select("group", "n", "n_excluded").iter_rows()}
-    known = [counts[group.id] for group in run.suite if group.id in counts]
-    rows = [
-        [*row, Cell(n, mark=f" of {n + rest:,}" * (rest > 0))]
-        for row, (n, rest) in zip(table.rows, known, strict=True)
-    ]
-    headings = [column.heading for column in columns]
-    if (name := label_of("consistency")) in headings:
-        at = headings.index(name)
-        numbers = [getattr(row[at], "number", None) for row in rows]
-        order = sorted(range(len(rows)), key=lambda of: (numbers[of] is None, numbers[of] or 0))
-        rows = [rows[of] for of in order]
+    words, of_groups = run.suite.words, run.metrics.filter(over="group", kind="whole")
+    agree = of_groups.filter(pl.col("metric").is_in(["consistency", "determinism"]))
+    values = dict(agree.drop_nans("value").select("group", "value").iter_rows())
+    order = sorted((group.id for group in run.suite), key=lambda of: values.get(of, math.inf))
+    suite = replace(run.suite, relations=tuple(run.suite[group] for group in order))
+    is_headline = pl.col("metric").is_in(headline_metrics(aliases=True))
+    table = metric_tables.group_table(of_groups.filter(is_headline), suite)
+    accuracy = of_groups.filter(metric="accuracy").select("group", "n", "n_excluded")
+    counts = {
+        group: Cell(n, mark=f" of {n + rest:,}" * (rest > 0)) for group, n, rest in accuracy.rows()
+    }
+    known = [counts[group] for group in order if group in counts]
+    rows = [[*row, count] for row, count in zip(table.rows, known, strict=True)]
     title = intervals_named(f"{lead}Each {words.group}, in percent", rows)
+    columns = [*table.columns, Column(f"{words.item}s", "count")]
     return replace(table, title=title, columns=columns, rows=rows)
 
 
@@ -383,13 +381,9 @@ def _label_changes(run: RunView, lead: str) -> list[str]:
 def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     """The violation rates by group and kind; none without expectations."""
     names = {**layouts.group_names(runs[0].suite), "": "all groups"}
-    key, tables = ["group", "level"], []
-    for run in runs:
-        rows = run.metrics.filter(kind="expectation")
-        chance = rows.filter(metric="chance_violation_rate").select(*key, chance="value")
-        rates = rows.filter(metric=VIOLATIONS).join(chance, on=key, maintain_order="left")
-        tables.append(rates.with_columns(run=pl.lit(run.name), kind="level"))
-    rows = pl.concat(tables).filter((pl.col("group") != "") | (len(names) > 2))
+    of_runs = {run.name: run.metrics for run in runs}
+    rows = charts.numbers_of(of_runs, VIOLATIONS, kind="expectation").rename({"level": "kind"})
+    rows = rows.filter((pl.col("group") != "") | (len(names) > 2))
     if rows.is_empty():
         return
     kinds = rows["kind"].unique(maintain_order=True)

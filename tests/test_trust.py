@@ -147,8 +147,8 @@ def test_a_found_file_has_no_power(attack, hostile, consilience, tmp_path):
         status, out, err = consilience("probe", "--out", "new")
         assert (status, out, hostile.exists(), server.headers) == (2, "", False, [])
         key = attack.split()[0][2:]
-        assert f"{key} in a configuration file that was found, not named" in err
-        assert f"If you trust the file, add --config {file}." in err
+        assert f"{key}, which runs code" in err
+        assert f"If you trust the file, name it: --config {file}." in err
         consilience("probe", "--out", "new", "--config", tmp_path / file)
         assert hostile.exists() or server.headers
         harmless = f'{table}\ntrust-remote-code = false\nlimit = 1\ngroups = "sport"\n'

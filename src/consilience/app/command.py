@@ -7,22 +7,21 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from consilience.core.errors import ConsilienceError, did_you_mean
+from consilience.core.errors import ConsilienceError
 from consilience.options import (
     DeclaredOption,
     OutputOptions,
+    P,
+    R,
     checking,
     parameters,
     refuse_unknown,
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 WIDTH = 100  # Characters of the longest line of a help text
 FILE = Path("consilience.toml")  # In the working folder; it is read if it is there
@@ -49,24 +48,19 @@ def read_defaults(ctx: click.Context, param: click.Parameter, file: Path | None)
     level: Any = ctx.find_root().command
     words = ctx.command_path.split()[1:]
     for word in words:
-        for key, value in table.items():
-            if key not in level.commands or not isinstance(value, dict):
-                expected = f"a table of a command, such as [{'.'.join(words)}]"
-                todo = did_you_mean(key, [*level.commands], otherwise="")
-                raise ConsilienceError(f"'{key}'", expected=expected, where=str(file), todo=todo)
+        values = {key for key, value in table.items() if not isinstance(value, dict)}
+        tables = [name for name in level.commands if name not in values]
+        refuse_unknown(tables, table, str(file), "table")
         table, level = table.get(word, {}), level.commands[word]
     known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
     refuse_unknown(known, table, f"{file}: [{'.'.join(words)}]")
     for key, value in table.items():
         needs_trust = known[key].option.needs_trust
         if not is_named and needs_trust and needs_trust(value):
-            raise ConsilienceError(
-                f"{key} in a configuration file that was found, not named",
-                expected="what runs code, names an address or sends a key in a file that you name, "
-                "or on the command line",
-                where=str(file),
-                todo=f"If you trust the file, add --config {file}.",
-            )
+            risk = "runs code, names an address or sends a key"
+            found = f"{key}, which {risk}, in a file that nobody named"
+            todo = f"If you trust the file, name it: --config {file}."
+            raise ConsilienceError(found, where=str(file), todo=todo)
     ctx.default_map = {known[key].name: value for key, value in table.items()}
     ctx.meta["file"] = file
 
@@ -108,18 +102,13 @@ class Command(click.Command):
         """The parameters of the function, and those of the output, by name."""
         assert self.callback
         own = parameters(self.callback)
-        return {
-            **own,
-            **{name: of for name, of in parameters(OutputOptions).items() if name not in own},
-        }
+        return {**own, **parameters(OutputOptions), **own}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its parameters, which are made when they are needed."""
         if not self.params:
-            own = parameters(self.callback)
             self.params = [
-                *own.values(),
-                *(one for name, one in self.own.items() if name not in own),
+                *self.own.values(),
                 click.Option(
                     ["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
                     envvar="CONSILIENCE_CONFIG", callback=read_defaults, expose_value=False,
@@ -161,17 +150,14 @@ class Command(click.Command):
 class Group(click.Group):
     """Commands with a common first word, in the order in which they are declared."""
 
-    def __init__(self, name: str, about: str) -> None:
+    def __init__(self, name: str, about: str, parent: Group | None = None) -> None:
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
         super().__init__(name, help=about, no_args_is_help=True, context_settings=settings)
+        if parent:
+            parent.add_command(self)
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
         return [*self.commands]
-
-    def group(self, name: str, about: str) -> Group:  # type: ignore[override]
-        """A group in this one."""
-        self.add_command(made := Group(name, about))
-        return made
 
     def command(  # type: ignore[override]
         self, name: str, *examples: str

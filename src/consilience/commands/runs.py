@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from consilience.app.command import program
+from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, Watch
 from consilience.options import Option, OptionalPath, Watched, runs, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
@@ -164,8 +164,7 @@ def publish_run(options: runs.PublishOptions) -> Output:
     return publication.publish(options, options.watch)
 
 
-study_group = program.group(
-    "study", "Ask many models many suites, and report all runs together.")
+study_group = Group("study", "Ask many models many suites, and report all runs together.", program)
 
 
 @study_group.command("run", "study run sizes.toml --dry-run")
@@ -217,8 +216,7 @@ def report_study(
     return reporting.report_study(file, tables, watch)
 
 
-analyze_group = program.group(
-    "analyze", "Analyze runs: patterns, edits, examples, factors, vectors.")
+analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vectors.", program)
 
 
 @analyze_group.command("patterns", "analyze patterns runs/bert --groups P36 --format csv")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from consilience.app.command import program
+from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, Watch
 from consilience.options import FilePath, Option, OptionalPath, shared, takes
 from consilience.options.suites import ExportOptions, RewriteOptions, SuiteKind
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 # fmt: off
 
-suite_group = program.group(
-    "suite", "List, make, check, rewrite, export and annotate suites.")
+suite_group = Group("suite", "List, make, check, rewrite, export and annotate suites.", program)
 
 
 @suite_group.command("list", "suite list")
@@ -156,8 +155,7 @@ def rewrite_patterns(options: RewriteOptions) -> Output:
     return rewriting.rewrite_patterns(options, options.watch)
 
 
-annotate_group = suite_group.group(
-    "annotate", "Make annotation sheets for people, and score their answers.")
+annotate_group = Group("annotate", "Make sheets for people, and score their answers.", suite_group)
 
 
 @annotate_group.command("sheet", "suite annotate sheet --task rte --data rte.tsv --out sheets")

@@ -248,13 +248,15 @@ def checked(declares: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def refuse_unknown(known: Iterable[str], names: Iterable[str], where: str = "") -> None:
-    """Raise for a name that is no option."""
+def refuse_unknown(
+    known: Iterable[str], names: Iterable[str], where: str = "", what: str = "option"
+) -> None:
+    """Raise for a name that is not known."""
     options = [*known]
     for name in names:
         if name not in options:
             todo = did_you_mean(name, options)
-            raise ConsilienceError(f"no option '{name}'", where=where, todo=todo)
+            raise ConsilienceError(f"no {what} '{name}'", where=where, todo=todo)
 
 
 class Options:
@@ -321,10 +323,9 @@ def typed(kind: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P,
     """Show the options of a class in place of the ``**options`` of a function."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
-        own, keywords = [*signature(function).parameters.values()], plain_signature(kind).parameters
-        named = {one.name for one in own}
-        more = [one for one in keywords.values() if one.name not in named]
-        vars(function)["__signature__"] = Signature([*own[:-1], *more])
+        own, more = signature(function).parameters, plain_signature(kind).parameters
+        both = [*own.values()][:-1] + [one for name, one in more.items() if name not in own]
+        vars(function)["__signature__"] = Signature(both)
         return function
 
     return decorate

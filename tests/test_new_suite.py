@@ -37,7 +37,7 @@ def test_the_example_of_facts_passes_the_check_and_is_asked(consilience, tmp_pat
     assert len(json.loads(out)["files"]) == 4
     status, out, err = consilience("suite", "check", folder)
     assert (status, err) == (0, "")
-    assert "good; 2 relations, 5 patterns, 9 facts" in out
+    assert "good; 2 relations, 6 patterns, 9 facts" in out
     probe = ("probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run")
     assert "2 relations, 9 facts" in output(consilience, *probe)
 

@@ -68,9 +68,16 @@ def count_run(run: Run, suite: Suite | None = None, answers: Answers | None = No
     """
     chosen, floor = suite or run.suite, noise_floor_of(run.path)
     counted = count_answers(run.answers if answers is None else answers, chosen, run.label, floor)
-    of_run = Known(suite=chosen, is_finished=run.is_finished, asked_by=run.protocol)
-    notes = ranked([*cautions(of_run), *counted.notes, *run.record.get("warnings", [])])
-    return replace(counted, notes=notes)
+    return replace(counted, notes=notes_on(run, chosen, counted.answers, counted.metrics))
+
+
+def notes_on(run: Run, suite: Suite, answers: Prepared, metrics: pl.DataFrame) -> list[str]:
+    """All notes on a run: cautions by rank, then what is known of how it was asked."""
+    known = Known(
+        suite=suite, is_finished=run.is_finished, asked_by=run.protocol, answers=answers,
+        metrics=metrics,
+    )  # fmt: skip
+    return ranked([*cautions(known), *run.record.get("warnings", [])])
 
 
 def count_answers(

@@ -26,7 +26,7 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.registry import headline_metrics, label_of
-from consilience.probing.counting import count_run, counted_by
+from consilience.probing.counting import count_run, counted_by, notes_on
 from consilience.report import charts, export
 from consilience.report.analysis_tables import form_labels
 from consilience.report.cautions import by_run, ranked
@@ -213,15 +213,18 @@ def _measured(
         notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:
-        views.append(view_of(run, suite, of_all[run.label]))
+        views.append(view_of(run, suite, of_all[run.label], asked[run.label]))
         advance(1)
     answers = {label: one.answers for label, one in asked.items()}
     questions = question_data(answers, suite, runs[0].queries)
     return report_page(views, compared, notes, flips, questions), views, notes
 
 
-def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
-    """What the page shows of a run: ``answers`` to groups of ``suite``."""
+def view_of(run: Run, suite: Suite, answers: Prepared, own: Prepared) -> RunView:
+    """What the page shows of a run: ``answers`` to groups of ``suite``.
+
+    ``own``: also the answers to what another run was not asked.
+    """
     known, protocol = count_run(run, suite, answers), suite.protocol
     view = RunView(
         name=run.label,
@@ -229,7 +232,7 @@ def view_of(run: Run, suite: Suite, answers: Prepared) -> RunView:
         suite=suite,
         metrics=legible(known.metrics),
         summary=known.summary,
-        warnings=known.notes,
+        warnings=notes_on(run, suite, own, known.metrics),
     )
     if suite.words.over == "group":
         return replace(view, changed=changed_answers(run.queries, answers.answers, suite))

@@ -62,9 +62,10 @@ def table_html(table: Table) -> str:
         [_cell("td", html_text(*pair)[0], pair[1]) for pair in row] for _, row in table.by_block()
     ]
     lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    lines = f"<table>{lines}</table>" if table.columns else ""
     title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
     notes = "".join(f"<p>{_shown(note)}</p>" for note in all_notes(table))
-    return f"<div>{title}<table>{lines}</table>{notes}</div>"
+    return f"<div>{title}{lines}{notes}</div>"
 
 
 def _cell(tag: str, text: str, column: Column) -> str:

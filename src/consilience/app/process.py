@@ -11,14 +11,12 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
 
 from consilience.core.errors import ConsilienceError, missing
 
 STOPPED = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
+SIGNALS = {getattr(signal, name): text for name, text in STOPPED.items() if hasattr(signal, name)}
 """What ends a command, and is said in one line."""
-
-SIGNALS = [getattr(signal, name) for name in STOPPED if hasattr(signal, name)]
 
 USUAL = (signal.SIG_DFL, signal.default_int_handler)
 """How Python begins; anything else is somebody's wish, such as that of nohup."""
@@ -32,14 +30,14 @@ def run_process(main: Callable[[], None]) -> None:
     by object.
     """
     gc.disable()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # it may be closed
-            stream.reconfigure(errors="replace")
     status: object = 0
     try:
         for number in SIGNALS:
             if signal.getsignal(number) in USUAL:
                 signal.signal(number, _stop)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # it may be closed
+                stream.reconfigure(errors="replace")
         run(main)
     except SystemExit as stop:
         status = stop.code
@@ -63,23 +61,32 @@ def run(main: Callable[[], None]) -> None:
         finally:
             if sys.stdout is not None:  # it may be closed
                 sys.stdout.flush()
-    except ConsilienceError as error:
-        _fail(error)
-    except ImportError as error:
-        _fail(missing(error))
     except BrokenPipeError:  # the reader of the output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except OSError as error:
-        found = error.strerror or str(error)
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            found = "a file, where a folder is needed"
-        _fail(ConsilienceError(found, where=error.filename or "input"))
+    except (ConsilienceError, ImportError, OSError) as error:
+        failure = _failure_of(error)
+        print_errors([f"error: {failure}"])
+        arguments = sys.argv[1:]
+        if "--json" in arguments or "--format json" in " ".join(arguments).replace("=", " "):
+            document = {**failure.to_dict(), "is_usage": failure.kind == "usage"}
+            print(json_text({"error": document}))
+        sys.exit(failure.status)
     except SystemExit as stop:
-        for number in SIGNALS:
+        for number, text in SIGNALS.items():
             if stop.code == 128 + number:
                 rest = "every file that was written is complete, and the same command resumes"
-                print_errors([f"{STOPPED[number.name]}; {rest} the work"])
+                print_errors([f"{text}; {rest} the work"])
         raise
+
+
+def _failure_of(error: ConsilienceError | ImportError | OSError) -> ConsilienceError:
+    if isinstance(error, ConsilienceError):
+        return error
+    if isinstance(error, ImportError):
+        return missing(error)
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    found = "a file, where a folder is needed" if is_file else error.strerror or str(error)
+    return ConsilienceError(found, where=error.filename or "input")
 
 
 def collect_garbage() -> None:
@@ -108,16 +115,6 @@ def json_text(document: object) -> str:
     is_unicode = encoding.lower().replace("-", "").startswith("utf")
     text = json.dumps(document, ensure_ascii=not is_unicode)
     return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _fail(error: ConsilienceError) -> NoReturn:
-    """One message on standard error, with ``--json`` one document on standard output; exits."""
-    print_errors([f"error: {error}"])
-    arguments = sys.argv[1:]
-    if "--json" in arguments or "--format json" in " ".join(arguments).replace("=", " "):
-        document = {**error.to_dict(), "is_usage": error.kind == "usage"}
-        print(json_text({"error": document}))
-    sys.exit(error.status)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,6 @@ from checks import refused
 from conftest import eee_validator
 from consilience.files.read import parquet_metadata
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import PublishOptions
 from consilience.probing.counting import count_run
 from consilience.probing.probe import probe
 from consilience.publish.publication import (
@@ -72,7 +71,7 @@ def made(runs, tmp_path):
 
     def make(name, format_, **options):
         chosen = {"model_id": ID, "out": tmp_path / "out", **options}
-        publish(PublishOptions(runs / name, format_, **chosen))
+        publish(runs / name, format_, **chosen)
         files = [path for path in chosen["out"].rglob("*") if path.is_file()]
         return {str(path.relative_to(chosen["out"])): path.read_text() for path in files}
 
@@ -240,7 +239,7 @@ def test_the_published_command_has_no_folder():
         "data": "/home/me/pairs.tsv", "template": "C:\\me\\t.toml", "generate": True,
         "vary": ["order=rotations", "template=a/b.toml"], "groups": ["a", "b"], "half": None,
     }  # fmt: skip
-    known = f"consilience probe --model {ID} --suite x --limit 3 --groups a,b --generate"
+    known = f"consilience probe --model {ID} --suite x --groups a,b --limit 3 --generate"
     assert public_command(options, ID, "x") == known
     assert public_command(None, ID, "x") == ""
 

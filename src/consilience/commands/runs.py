@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, Watch
-from consilience.options import Option, OptionalPath, Watched, runs, shared, takes
+from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, PublishFormat, Watch
+from consilience.options import FilePath, Option, OptionalPath, Watched, runs, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
@@ -153,15 +153,26 @@ def write_report(
 
 
 @program.command("publish", "publish runs/bert --format eee --model-id google-bert/bert")
-@takes(runs.PublishOptions)
-def publish_run(options: runs.PublishOptions) -> Output:
+def publish_run(
+    run: Annotated[FilePath, Option("The folder of a run.", "RUN")],
+    *,
+    format: Annotated[PublishFormat, Option("A record of Every Eval Ever (eee), or a model card.")],
+    out: Annotated[OptionalPath, Option(
+        "Write to this folder [default: published/FORMAT in the run].", "DIR", "-o")] = None,
+    model_id: Annotated[str | None, Option(
+        "The id of the model [default: its id on the Hub].", "ORG/NAME")] = None,
+    licence: Annotated[str | None, Option(
+        "Include the texts of the suite, under this licence.", "SPDX-ID")] = None,
+    organization: Annotated[str, Option("Who publishes, for eee.", "NAME")] = "",
+    watch: Watch = SILENT,
+) -> Output:
     """Write the results of a run in a format that others read.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
     need --licence. Nothing is sent; docs/publishing.md says how to.
     """
     from consilience.publish import publication
-    return publication.publish(options, options.watch)
+    return publication.publish(run, format, out, model_id, licence, organization, watch)
 
 
 study_group = Group("study", "Ask many models many suites, and report all runs together.", program)

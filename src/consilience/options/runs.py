@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.core.errors import PublishFormat
 from consilience.options import FilePath, Option, OptionalPath, Options, Watched, shared
 
 # fmt: off
@@ -31,20 +30,6 @@ class ScoreOptions(Options):
     protocol: shared.RunProtocol = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
     by: shared.TableBy = None
-
-
-@dataclass(frozen=True)
-class PublishOptions(Watched):
-    run: Annotated[FilePath, Option("The folder of a run.", "RUN")]
-    _: KW_ONLY
-    format: Annotated[PublishFormat, Option("A record of Every Eval Ever (eee), or a model card.")]
-    out: Annotated[OptionalPath, Option(
-        "Write to this folder [default: published/FORMAT in that of the run].", "DIR", "-o")] = None
-    model_id: Annotated[str | None, Option(
-        "The id of the model [default: its id on the Hub].", "ORG/NAME")] = None
-    licence: Annotated[str | None, Option(
-        "Include the texts of the suite, under this licence.", "SPDX-ID")] = None
-    organization: Annotated[str, Option("Who publishes, for eee.", "NAME")] = ""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 from huggingface_hub import EvalResult, ModelCardData
 
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, ConsilienceError, PublishFormat, Watch
 from consilience.core.factors import FACTORS, WHOLE
 from consilience.core.schemas import REASONS
 from consilience.files.read import read_document, read_text
@@ -30,7 +30,6 @@ from consilience.files.write import make_folder, write_whole
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import PublishOptions
 from consilience.probing.counting import CountedRun, count_run
 from consilience.report.columns import legible
 from consilience.report.export import Output, as_markdown, record_of
@@ -86,22 +85,30 @@ def filled(field: Any, values: Values) -> Any:
     return values[names[0]] if field == f"{{{''.join(names)}}}" else field.format(**values)
 
 
-def publish(options: PublishOptions, watch: Watch = SILENT) -> Output:
+def publish(
+    path: Path,
+    form: PublishFormat,
+    out: Path | None = None,
+    model_id: str | None = None,
+    licence: str | None = None,
+    organization: str = "",
+    watch: Watch = SILENT,
+) -> Output:
     """Write the files of a format."""
-    run, notes = Run.open(options.run), list[str]()
+    run, notes = Run.open(path), list[str]()
     if not run.record:
         raise no_run(run.path, "run.json")
     if not run.is_finished:
         todo = "Rerun its command, which resumes it."
         raise ConsilienceError("the run is not complete", where=str(run.path), todo=todo)
-    watch.say(f"writing {options.format}")
-    model, facts = public_model(run, options.model_id)
+    watch.say(f"writing {form}")
+    model, facts = public_model(run, model_id)
     counted = count_run(replace(run, label=model))
-    values = public_values(run, model, facts, options)
-    folder = options.out or options.run / "published" / options.format
-    if options.format == "eee":
+    values = public_values(run, model, facts, licence, organization)
+    folder = out or path / "published" / form
+    if form == "eee":
         files = eee_files(run, counted, values)
-        if not options.licence:
+        if not licence:
             todo = "if you may share them, name the licence: --licence SPDX-ID"
             notes = [f"the texts of {values['suite']} are left out: {todo}"]
     else:
@@ -113,7 +120,7 @@ def publish(options: PublishOptions, watch: Watch = SILENT) -> Output:
         make_folder((folder / name).parent)
         write_whole(folder / name, content)
     paths = [str(folder / name) for name in files]
-    record = record_of(run=str(options.run), format=options.format)
+    record = record_of(run=str(path), format=form)
     return Output(shown=paths, cautions=notes, facts={"run": record, "files": paths})
 
 
@@ -150,10 +157,10 @@ def public_command(options: Values | None, model: str, suite: str) -> str:
 
 
 def public_values(
-    run: Run, model: str, facts: Mapping[str, str], options: PublishOptions
+    run: Run, model: str, facts: Mapping[str, str], licence: str | None, organization: str
 ) -> dict[str, Any]:
     """All that may be published of a run beside its numbers, by name; ``facts``: of the model."""
-    suite, organization, finished = run.suite, options.organization, str(run.record["finished"])
+    suite, finished = run.suite, str(run.record["finished"])
     dataset, config, split = run.record.get("hub") or ("", "", "")
     name, items = suite.name if dataset else PurePosixPath(suite.name).name, suite.words.item
     digest = str(run.settings["queries"])
@@ -186,7 +193,7 @@ def public_values(
         "source_type": "hf_dataset" if dataset else "other",
         "config": config,
         "split": split,
-        "licence": options.licence,
+        "licence": licence,
         "protocol": suite.protocol,
         "interval_method": INTERVAL,
         "command": public_command(run.record.get("options"), model, name),

@@ -154,27 +154,33 @@ def present(result: Displayed | Shown, options: OutputOptions) -> int:
         print(json_text(without_nan(output.document())))
     else:
         _print(output, options.format)
-        for note in output.notes():
-            err.print(f"note: {shortened(note)}")
     print_errors(output.faults)
     return output.status
 
 
 def _print(output: Output, form: TableFormat) -> None:
-    """The verdict and what people read; of other formats than text the tables alone."""
+    """The verdict, what people read, and notes; of other formats than text the tables alone.
+
+    Markdown, which is for people, too, has the verdict and the notes in it.
+    """
     tables = [item for item in output.shown if isinstance(item, Table)]
-    verdict = [Table("", [], [], output.verdict)] * bool(output.verdict)
+    if form == "md" and tables:
+        texts = [as_markdown(replace(one, notes=all_notes(one))) for one in output.tables_shown()]
+        out.print("\n".join(texts), end="")
+        return
     rows = output.csv if output.csv is not None else next(iter(output.tables.values()), None)
     if form == "csv" and rows is not None:
         out.print(as_csv(rows) if isinstance(rows, Table) else csv_of(rows).decode(), end="")
     elif form == "table" or not tables:
+        verdict = [Table("", [], [], output.verdict)] * bool(output.verdict)
         for item in (*verdict, *output.shown):
             out.print(item)
     else:
-        write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}[form]
-        for at, table in enumerate([*verdict * (form == "md"), *tables]):
-            text = write(replace(table, notes=all_notes(table)))
-            out.print("\n" * (at > 0) + text, end="")
+        write = as_csv if form == "csv" else as_latex
+        texts = [write(replace(one, notes=all_notes(one))) for one in tables]
+        out.print("\n".join(texts), end="")
+    for note in output.notes():
+        err.print(f"note: {shortened(note)}")
 
 
 def _present_shown(shown: Shown, output: OutputOptions) -> int:

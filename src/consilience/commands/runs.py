@@ -30,8 +30,7 @@ class ProbeCommand(ProbeOptions, Watched):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
     dry_run: Annotated[bool, Option(
-        "Print what would be asked, and how long it takes. Eight queries are asked, and nothing "
-        "is written.")] = False
+        "Print what would be asked, and how long it takes; write nothing.")] = False
 
 
 @program.command("probe",

@@ -164,12 +164,6 @@ class DeclaredOption(Declared, click.Option):
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return f"'{self.flag}'"
 
-    def get_help_extra(self, ctx: click.Context) -> Any:
-        """Its default, and whether it is required; an error names its range."""
-        extra = super().get_help_extra(ctx)
-        extra.pop("range", None)
-        return extra
-
 
 class DeclaredArgument(Declared, click.Argument):
     """An argument, which is given by its position."""

@@ -41,8 +41,8 @@ class ProbeOptions(Options):
         "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", "S", "-s")] = "mini"
     model: Annotated[str, Option(
         "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
-        "baseline:majority|random|oracle|constant|first, with --base-url its name on the server; "
-        "for sentence pairs a classifier.", "M", "-m")] = DEFAULT_MODEL
+        "baseline:majority|random|oracle|constant|first, with --base-url its name there.", "M",
+        "-m")] = DEFAULT_MODEL
     data: shared.PairData = None
     columns: shared.ColumnNames = None
     groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
@@ -50,21 +50,19 @@ class ProbeOptions(Options):
     vary: shared.Vary = None
     design: shared.DesignName = "full"
     template: Annotated[str | None, Option(
-        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file of "
-        "templates; {sentence} for facts (T5), {text} and {labels} for pairs (docs/prompts.md).",
-        "TEXT")] = None
+        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
+        "(docs/prompts.md).", "TEXT")] = None
     shots: shared.Shots = 0
     seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
     generate: Annotated[bool, Option(
         "Let the model write its answer.", kinds=PAIRS + QUESTIONS)] = False
     match: Annotated[str | None, Option(
         "How an answer is found in a text, such as contains. Or exact, number, last-number, "
-        "regex:PATTERN, and embedding:MODEL, which also merges answers that mean the same "
-        "(docs/free-text.md) [default: contains for open questions, else exact].", "RULE",
-        kinds=QUESTIONS)] = None
+        "regex:PATTERN, embedding:MODEL (docs/free-text.md) [default: contains for open "
+        "questions, else exact].", "RULE", kinds=QUESTIONS)] = None
     option_score: Annotated[str | None, Option(
-        "Score an option by its label, or its text: sum, mean, bytes [default: label; sum where "
-        "options have no labels].", "RULE", kinds=QUESTIONS, is_rare=True)] = None
+        "Score an option by its label, or its text: sum, mean, bytes [default: label, where there "
+        "are].", "RULE", kinds=QUESTIONS, is_rare=True)] = None
     temperature: Annotated[float, Option(
         "Sample tokens at this temperature; 0 writes the most probable.", min=0, kinds=QUESTIONS,
         is_rare=True)] = 0.0
@@ -88,15 +86,15 @@ class ProbeOptions(Options):
     perturbations: shared.FormNames = None
     protocol: shared.ProtocolName = None
     candidates: Annotated[CandidateSet, Option(
-        "What a masked model chooses among. objects: those of the relation of one token; pieces: "
-        "also of several; vocabulary: all words.", kinds=FACTS, is_rare=True)] = "objects"
+        "What a masked model chooses among: words of one token, also of several (pieces), all "
+        "words.", kinds=FACTS, is_rare=True)] = "objects"
     keep_scores: Annotated[bool, Option(
         "Save the scores of all candidates.", kinds=FACTS, is_rare=True)] = False
     data_dir: Annotated[
         shared.DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
     noise_floor: Annotated[int | None, Option(
-        "Ask N queries again in other batches; answers that change are noise [default: 0; of a "
-        "server a twentieth].", "N", min=0, is_rare=True)] = None
+        "Ask N queries again in other batches, and count changes [default: 0; of a server a "
+        "twentieth].", "N", min=0, is_rare=True)] = None
     out: shared.Folder = None
 
     def __post_init__(self) -> None:

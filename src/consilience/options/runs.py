@@ -24,9 +24,8 @@ class ScoreOptions(Options):
     model: Annotated[str | None, Option(
         "Of a file with several models: count this one.", "M")] = None
     match: Annotated[str | None, Option(
-        "How an answer is found in a text, such as contains. Or exact, number, last-number, "
-        "regex:PATTERN [default: what the log says, else contains for open questions and exact "
-        "for others].", "RULE")] = None
+        "How an answer is found in a text: a rule of probe [default: what the log says, else as "
+        "probe].", "RULE")] = None
     protocol: shared.RunProtocol = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
     by: shared.TableBy = None

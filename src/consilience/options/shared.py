@@ -20,10 +20,10 @@ def names_code(value: object) -> bool:
 # fmt: off
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
 ProtocolName = Annotated[Protocol | None, Option(
-    "Count as the papers' code (published), or as their text (strict) [default: published for "
-    "ParaRel, else strict].", kinds=FACTS, is_rare=True)]
+    "Count as the papers' code (published) or text (strict) [default: published for ParaRel].",
+    kinds=FACTS, is_rare=True)]
 RunProtocol = Annotated[Protocol | None, Option(
-    "Count as the papers' code (published), or as their text (strict) [default: that of the run].",
+    "Count as the papers' code (published) or text (strict) [default: that of the run].",
     is_rare=True)]
 TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
@@ -34,14 +34,13 @@ Groups = Annotated[Sequence[str] | None, Option(
 Limit = Annotated[int | None, Option(
     "Facts or questions of each group, or pairs, at most.", min=1, short="-n")]
 FormNames = Annotated[Sequence[str] | None, Option(
-    "Forms: reverse, signal, reverse_signal, FILE.py:FUNCTION [default: reverse,signal].", "P,P",
+    "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
     kinds=PAIRS, is_rare=True, needs_trust=names_code)]
 PairData = Annotated[str | None, Option(
     "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)]
 Vary = Annotated[Sequence[str] | None, Option(
-    "A factor and its levels: order=rotations, labels=A,1. All factors: docs/factors.md. Of facts "
-    "language=L,L [default: phrasings, languages, rotations of the options].", "FACTOR=LEVELS",
-    kinds=FACTS + QUESTIONS, is_repeated=True)]
+    "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
+    "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True)]
 DesignName = Annotated[Combinations, Option(
     "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
     is_rare=True)]
@@ -58,7 +57,7 @@ AsQuestions = Annotated[int | None, Option(
     "Ask facts as questions with K wrong options; 0 for open ones.", "K", min=0,
     kinds=FACTS + QUESTIONS, is_rare=True)]
 Device = Annotated[str, Option(
-    "auto, cpu, cuda, cuda:1 or mps.", "DEVICE", pattern=r"auto|cpu|mps|cuda(:\d+)?")]
+    "auto, cpu, cuda, cuda:1 or mps.", "DEVICE", pattern="auto|cpu|mps|cuda(:\\d+)?")]
 Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(
     "The numbers of the weights.", is_rare=True)]
 TrustRemoteCode = Annotated[bool, Option(
@@ -66,8 +65,8 @@ TrustRemoteCode = Annotated[bool, Option(
 BaseUrl = Annotated[str | None, Option(
     "Ask --model at this API, such as http://127.0.0.1:8000/v1.", "URL", needs_trust=bool)]
 ApiKeyEnv = Annotated[str | None, Option(
-    "The environment variable of the key [default: OPENAI_API_KEY, over https or to this machine].",
-    "NAME", needs_trust=bool, is_rare=True)]
+    "The variable of the key [default: OPENAI_API_KEY, over https or to this machine].", "NAME",
+    needs_trust=bool, is_rare=True)]
 Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
 StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
 RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]

@@ -52,6 +52,7 @@ def test_a_probe_with_an_adapter(consilience, model_folder, adapter_of):
     output(consilience, *of, "--adapter", adapter, "--out", "adapted")
     one, two = Run.open("alone"), Run.open("adapted")
     assert "adapter" in two.settings["model"]
+    assert two.model_name == f"{base.name} + {adapter.name}"
     assert not one.answers["logprob"].equals(two.answers["logprob"])
     assert "adapter" in refusal(consilience, *of, "--out", "adapted"), "another model"
 

@@ -43,9 +43,9 @@ TRAININGS = """
 from test_finetune import TWO, train as finetune
 from test_train import train as improve
 folder, model = Path({folder!r}), {model!r}
-done = finetune(model, folder / "finetune", TWO, epochs=2, batch=5)
-sys.stdout.write("finetuned " + str(done.validation) + chr(10))  # one write: the pipe is shared
-plan = dict(epochs=1, loss="vote", subject=dict(device="cpu"))
+done = finetune(model, folder / "finetune", TWO, epochs=2, batch_size=5)
+sys.stdout.write("finetuned " + str(done["validation"]) + chr(10))  # one write: the pipe is shared
+plan = dict(epochs=1, loss="vote", device="cpu")
 done = "measured" if improve(model, folder / "improve", **plan) else "trained"
 sys.stdout.write("improved " + done + chr(10))
 """
@@ -69,8 +69,8 @@ def launched(calm_folder, tmp_path_factory):
 def test_a_finetuning_ends_with_the_same_weights(launched, tmp_path):
     """Batches of 5, the last of 1 and 2; there is no dropout. Both processes know the result."""
     model, folder, lines = launched
-    one = test_finetune.train(model, tmp_path, TWO, epochs=2, batch=5)
-    assert lines[:2] == [f"finetuned {one.validation}"] * 2
+    one = test_finetune.train(model, tmp_path, TWO, epochs=2, batch_size=5)
+    assert lines[:2] == [f"finetuned {one['validation']}"] * 2
     for task in ("rte", "mnli"):
         test_finetune.assert_same(tmp_path / task, folder / "finetune" / task)
 

@@ -7,10 +7,11 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM
 from scipy import stats
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,28 +20,27 @@ from conftest import WORDS, cases
 from consilience.core.expectations import Expectation, Reference
 from consilience.metrics.differences import compare
 from consilience.options.probe import ProbeOptions
+from consilience.options.training import ImproveOptions
 from consilience.plans.questions import questions_of
 from consilience.probing.probe import probe
 from consilience.runs.run import read_answers
-from consilience.suites.question_suites import load_questions
 from consilience.suites.questions import Questions
-from consilience.train import consistency, objectives
-from consilience.train.consistency import ConsistencyTrainer, _trained, teacher_answers
-from consilience.train.improvement import (
-    harm_of,
-    harm_rows,
-    harm_verdict,
-    text_row,
+from consilience.train import consistency, trainer
+from consilience.train.consistency import (
+    PARTS,
+    ConsistencyTrainer,
+    Training,
+    split_by_item,
+    train,
+    vote_loss,
 )
-from consilience.train.objectives import vote_loss
-from consilience.train.plan import PARTS, Plan, Subject, split_by_item
+from consilience.train.improvement import harm_of, harm_rows, harm_verdict, text_row
 from test_label_writer import CHAT
 
 VARY = ("paraphrase=all", "order=rotations")
-PLAN = Plan(
-    train=("A",), validation=("B",), weight=1.0, loss="vote", vocabulary=False, text="none",
-    facts=4, batch=2, epochs=2, learning_rate=3e-2, validation_facts=4, seed=1,
-    lora_rank=2, bf16=False, vary=VARY,
+OPTIONS = ImproveOptions(
+    model="model", suite="suite", train_groups=("A",), validation_groups=("B",), vary=VARY, train_facts=4, batch_size=2, epochs=2,
+    learning_rate=3e-2, validation_facts=4, seeds=(1,), lora_rank=2, device="cpu",
 )  # fmt: skip
 
 
@@ -67,45 +67,39 @@ def chat(calm_folder, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def trainer_of(chat, tmp_path):
-    """A trainer before its first step, and the answers of its teacher."""
-
-    def build(suite=None, spec=chat, **change):
-        plan, suite = replace(PLAN, **change), suite or Questions.from_frame(questions())
-        subject = Subject(str(spec), suite, "strict", device="cpu")
-        taught = teacher_answers(subject, plan, tmp_path / "teacher", consistency.SILENT)
-        subject = replace(subject, taught=taught)
-        return ConsistencyTrainer(subject, plan, tmp_path / "training"), taught
-
-    return build
+def training(spec, **change):
+    suite = Questions.from_frame(questions())
+    return Training(replace(OPTIONS, model=str(spec), **change), suite).with_defaults()
 
 
 @pytest.mark.parametrize("change", [
     {}, {"vary": (*VARY, "labels=none,1")}, {"option_score": "mean"},
 ])  # fmt: skip
-def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(trainer_of, change, monkeypatch):
+def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, change, monkeypatch):
     """At the first step the model is its own teacher; options are compared, not positions."""
-    monkeypatch.setattr(objectives, "VARIANTS", 99)
-    trainer, taught = trainer_of(batch=1, **change)
-    step = trainer.data_collator([trainer.steps[0]])
+    monkeypatch.setattr(consistency, "VARIANTS", 99)
+    asked = training(chat, **change)
+    made = ConsistencyTrainer(asked, tmp_path / "training")
     with torch.no_grad():
-        found = trainer.compute_loss(trainer.model.eval(), step).item()
+        found = made.compute_loss(made.model.eval(), made.steps[0]).item()
+    options = replace(asked.asked(("A",), 4), out=tmp_path / "probe")
+    answers = probe(options, suite=asked.suite).answers.answers
     by_item = [
-        torch.tensor(rows["option_scores"].to_list())[None]
-        for rows in taught.sort("variant_index").partition_by("item", maintain_order=True)
+        torch.tensor(rows["option_scores"].to_list())
+        for rows in answers.sort("variant_index").partition_by("item", maintain_order=True)
     ]
-    items = [by_item[at] for at in trainer.steps.groups[0]]
-    mean = sum(vote_loss(one, one).item() for one in items) / len(items)
-    assert found == pytest.approx(mean, rel=1e-4)
+    (item,), items = made.steps.steps[0], made.steps.items
+    scores = by_item[[one is item for one in items].index(True)]
+    assert torch.allclose(item.teacher, scores, atol=1e-4)
+    assert found == pytest.approx(vote_loss(scores[None], scores[None]).item(), rel=1e-4)
 
 
-def test_without_a_chat_template_the_prompt_is_plain(trainer_of, chat, tmp_path):
+def test_without_a_chat_template_the_prompt_is_plain(chat, tmp_path):
     shutil.copytree(chat, tmp_path / "plain")
     (tmp_path / "plain" / "chat_template.jinja").unlink()
-    trainer, _ = trainer_of(spec=tmp_path / "plain")
-    read = trainer.steps.tokenizer.decode(trainer.steps.items[0].asks[0][0])
-    assert read == "Question: What is A0?\nA. Paris\nB. Berlin\nC. Rome\nAnswer:"
+    made = ConsistencyTrainer(training(tmp_path / "plain"), tmp_path / "training")
+    read = made.loaded.tokenizer.decode(made.steps.items[0].asks[0].sequences[0])
+    assert read.rstrip() == "Question: What is A0?\nA. Paris\nB. Berlin\nC. Rome\nAnswer:"
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(200, [120, 40, 40]), (20, [12, 4, 4])])
@@ -142,14 +136,6 @@ def test_facts_of_one_subject_are_in_one_part():
     assert len(parts) < len(made.items) and {len(of) for of in parts.values()} == {1}
 
 
-def test_facts_that_were_trained_are_no_harm():
-    for name, is_asked in (("mini-questions", False), ("minimum-wage", True)):
-        suite = split_by_item(replace(load_questions("mini-questions"), name=name))
-        plan = replace(PLAN, train=("train",), validation=("validation",))
-        subject = Subject("baseline:majority", suite, "strict", device="cpu")
-        assert ("mini" in consistency.measures_of(subject, plan)) == is_asked
-
-
 @pytest.fixture(scope="module")
 def command(chat, tmp_path_factory):
     """A command that trains on one group, and measures another, also in a factor held out."""
@@ -160,7 +146,7 @@ def command(chat, tmp_path_factory):
         "improve", "--model", chat, "--suite", folder / "q.csv", "--train-groups", "A",
         "--validation-groups", "B", "--vary", VARY[0], "--vary", VARY[1], "--vary", "labels=A,1",
         "--hold-out-factor", "labels", "--epochs", "3", "--batch-size", "2", "--limit", "1",
-        "--text", folder / "text.txt", "--learning-rate", "1e-2", "--out", folder / "o",
+        "--text", folder / "text.txt", "--learning-rate", "1e-2", "--also", "mini", "--out", folder / "o",
     ]  # fmt: skip
 
 
@@ -172,18 +158,24 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     }  # fmt: skip
     before = read_answers(folder / "before").filter(group="C")
     right = (before["answer"] == before["gold"]).mean()
-    assert (before.height, rows["Accuracy, held-out groups"]["before"]) == (6, pytest.approx(right))
+    shown = rows["Mean accuracy, held-out groups"]
+    assert (before.height, shown["before"]) == (6, pytest.approx(right))
+    assert read_answers(folder / "before-mini").height == 9, "one fact of one group, the least"
     (outcome,) = document["outcomes"]
     place = Path(outcome["model"]).parent
     record = json.loads((place / "training.json").read_text())
     steps = [log["step"] for log in record["history"] if "eval_accuracy" in log]
     assert steps == [2, 4, 6], "a third, two thirds and the end of 6 updates"
     assert_same_model(chat, place / "adapter", place / "model")
+    files = [*place.glob("*/*.safetensors")]
+    assert {oct(file.stat().st_mode)[-3:] for file in files} == {"644"} and len(files) == 2
+    card = (place / "adapter" / "README.md").read_text()
+    assert f"base_model: {chat}" in card and "More Information Needed" not in card
 
     def again(*args, **kwargs):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(ConsistencyTrainer, "train_in", again)
+    monkeypatch.setattr(ConsistencyTrainer, "train", again)
     assert "Harm: what the training may have cost" in output(consilience, *command)
 
 
@@ -191,7 +183,7 @@ def assert_same_model(base, adapter, merged):
     """The adapter on its base computes what the merged model does, and not what the base does."""
     model, ids = AutoModelForCausalLM.from_pretrained(base), torch.arange(12)[None]
     plain = model(ids).logits
-    adapted = PeftModel.from_pretrained(model, adapter)(ids).logits
+    adapted = AutoPeftModelForCausalLM.from_pretrained(adapter)(ids).logits
     assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 8
     assert torch.allclose(
         adapted, AutoModelForCausalLM.from_pretrained(merged)(ids).logits, atol=1e-5
@@ -200,12 +192,12 @@ def assert_same_model(base, adapter, merged):
 
 
 def test_a_killed_training_of_questions_resumes(chat, tmp_path, monkeypatch):
-    save, suite = ConsistencyTrainer._save_checkpoint, Questions.from_frame(questions())
+    save = ConsistencyTrainer._save_checkpoint
 
+    @trainer.quiet_transformers()
     def weights(name):
-        subject = Subject(str(chat), suite, "strict", device="cpu")
-        trained = _trained(subject, PLAN, tmp_path / name)
-        return AutoModelForCausalLM.from_pretrained(trained.model).state_dict()
+        train(training(chat), tmp_path / name)
+        return AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict()
 
     def killed(self, *args, **kwargs):
         save(self, *args, **kwargs)
@@ -253,23 +245,20 @@ def test_facts_are_learned_as_questions(consilience, command, tmp_path):
 def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
     row = {"what": "Accuracy", "before": 0.5, "low": low, "high": high, "is_cost": is_cost}
     assert harm_of(row) == harm
-    (sentence,) = harm_verdict([{**row, "difference": low}])
+    (sentence,) = harm_verdict([row])
     shown = {"none within 2": "No harm shown within", "not ruled out": "A harm of more than 2"}
     shown["harm"] = "Harm: accuracy"
-    assert "nan" not in sentence
     assert sentence.startswith(shown[harm])
 
 
-def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
-    """As the mean over relations of ``metrics``; of the others every right object counts there."""
-    asked = ProbeOptions(model="", suite="mini", limit=4)
+def test_the_harm_to_facts_is_the_change_of_the_mean_over_relations(tmp_path):
+    asked = ProbeOptions(model="m", suite="mini", limit=4)
     before, after = (
         probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
         for name in ("random", "majority")
     )
-    assert {group.cardinality for group in before.suite} == {"N-1", "N-M"}
     compared = compare({"before": before.answers, "after": after.answers}, before.suite, "strict")
-    accuracy, *_ = harm_rows("mini", before, after, compared)
+    accuracy, _ = harm_rows(compared, before.suite, "mini")
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", over="mean", kind="whole")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
@@ -277,14 +266,14 @@ def test_the_harm_to_facts_is_that_of_relations_with_one_right_object(tmp_path):
 
 def test_the_perplexity_of_text_by_hand():
     """Lines of 2, 2 and 4 words, twice; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
-    before = [(2.0, 2), (4.0, 2), (2.0, 4)] * 2
-    row = text_row(before, [(2.2, 2), (4.2, 2), (2.8, 4)] * 2)
+    before = np.array([(2.0, 2), (4.0, 2), (2.0, 4)] * 2).T
+    row = text_row(before, np.array([(2.2, 2), (4.2, 2), (2.8, 4)] * 2).T)
     assert row["before"] == pytest.approx(math.e)
     assert row["difference"] == pytest.approx(math.expm1(0.15))
     error = math.sqrt(6 / 5 * 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 16
     far = stats.t.ppf(0.975, 5) * error
     assert row["high"] == pytest.approx(math.expm1(0.15 + far))
-    alone = text_row(before[:1], [(2.2, 2)])
+    alone = text_row(before[:, :1], np.array([[2.2], [2]]))
     assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"
 
 
@@ -294,9 +283,10 @@ def test_a_dry_run_counts_what_is_trained_and_asked(consilience, tmp_path, monke
     status, out, _ = consilience(
         "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
         "--validation-groups", "continent", "--vary", "order=reversed", "--vary", "labels=A,1",
-        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", "1", "--dry-run",
+        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", "1", "--also", "mini",
+        "--dry-run",
     )  # fmt: skip
     assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
-    assert "1 training; each reads them 3 times" in out and "26 held out, 26 labels" in out
+    assert "1 training; each reads them 3 times" in out and "26 held out, 26 labels, 18 mini" in out
     assert [*tmp_path.iterdir()] == []

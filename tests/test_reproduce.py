@@ -408,8 +408,8 @@ def test_a_training_is_read_and_tested(release, here, model_folder, tmp_path, mo
         for at, each in enumerate(trained[:3])
     ]  # fmt: skip
     best = trained[max(validated)[-1]]
-    weights = [each["outcomes"][0]["lambda"] for each in trained]
-    assert weights == [0.1, 0.5, 1.0, 0.0, *[best["outcomes"][0]["lambda"]] * 2]
+    weights = [each["outcomes"][0]["weight"] for each in trained]
+    assert weights == [0.1, 0.5, 1.0, 0.0, *[best["outcomes"][0]["weight"]] * 2]
 
     def consistency(rows):
         (row,) = [row for row in rows if row["metric"] == "consistency" and row["over"] == "mean"

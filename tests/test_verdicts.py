@@ -10,7 +10,6 @@ from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.report.analysis_tables import FactorView, factor_verdict, pattern_verdict
 from consilience.report.table import fitted_text
 from consilience.study.reporting import OTHER_NUMBERS, comparisons_table
-from consilience.train.improvement import training_verdict
 from consilience.types import FACT_WORDS
 
 NONE = pl.DataFrame()
@@ -70,7 +69,7 @@ def test_patterns(gains, p, sentences):
 
 
 def compared(rows, n=9, detectable=math.nan):
-    """Rows (metric, difference, p), of training or of a study of two models."""
+    """Rows (metric, difference, p), of a study of two models."""
     named = {"over": "mean", "group": "", "kind": "whole", "level": "", "first": "a"}
     named |= {"second": "b", "n": n, "detectable": detectable}
     named |= {"first_value": 0.25, "second_value": 0.45}
@@ -78,22 +77,6 @@ def compared(rows, n=9, detectable=math.nan):
     columns = ("metric", "difference", "p")
     records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
     return pl.DataFrame(records, schema=COMPARISON_SCHEMA)
-
-
-@pytest.mark.parametrize(("rows", "sentences"), [
-    ([("accuracy", 0.01, 0.9), ("consistency", 0.2, 0.01)],  # no corrected consistency
-     ["After training: consistency 45.0 instead of 25.0 % (+20.0 points); p < 0.05 after Holm's "
-      "correction over 2 headline numbers.",
-      "Chance-corrected consistency did not rise, so the model may only give more facts the same "
-      "answer."]),
-    ([("accuracy", 0.01, 0.04), ("consistency", 0.2, 0.03)],  # Holm: 2 x .03
-     ["After training: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
-      "headline numbers)."]),
-    ([("accuracy", 0.01, math.nan)],
-     ["No change can be tested: there are too few held-out relations."]),
-])  # fmt: skip
-def test_trainings(rows, sentences):
-    assert training_verdict(compared(rows), FACT_WORDS) == sentences
 
 
 @pytest.mark.parametrize("left_out", [0, 3])

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from consilience.reproduce.reproduction import Reproduction
     from consilience.study.reporting import StudyReport
     from consilience.study.running import StudyState
-    from consilience.train.improvement import Finetuning, Improved
+    from consilience.train.classifiers import Finetuning
+    from consilience.train.improvement import Improved
 
 # fmt: off
 
@@ -363,8 +364,8 @@ def improve(options: ImproveOptions) -> Improved | Output | None:
     checkpoint on the validation groups, and compares the model before and after on the held-out
     groups. Rerun the same command to resume an interrupted run.
     """
-    from consilience.train import consistency
-    return consistency.improve(options, options.watch)
+    from consilience.train import improvement
+    return improvement.improve(options, options.watch)
 
 
 @program.command("finetune",

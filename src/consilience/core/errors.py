@@ -185,7 +185,7 @@ CandidateSet = Literal["objects", "pieces", "vocabulary"]
 Combinations = Literal["full", "one-factor"]
 Joined = Literal["pair", "string"]
 Pool = Literal["last", "end", "mean"]
-Loss = Literal["vote", "pairs"]
+Loss = Literal["vote", "pairs", "pairs-vocabulary"]
 TrainingText = Literal["patterns", "file", "none"]
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""

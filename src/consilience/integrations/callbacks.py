@@ -17,12 +17,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from consilience.core.errors import ConsilienceError
 from consilience.models.loading import Pretrained, kind_of_config
-from consilience.models.prompted import PromptModel
 from consilience.results.evaluation import evaluate, suite_to_ask
 from consilience.results.reporting import Result
 from consilience.suites.questions import Questions
-from consilience.train.consistency import plain_copy
-from consilience.train.objectives import objective_of
+from consilience.train.consistency import as_probed, plain_copy
 from consilience.types import Suite
 
 
@@ -109,10 +107,8 @@ class ConsistencyCallback(TrainerCallback):
         tokenizer: Any = copy.deepcopy(self.trainer.processing_class)  # padding is set in it
         kind = kind_of_config(copied.config, name)
         loaded = Pretrained(kind, copied, tokenizer, {"model": name, "kind": kind})
-        if self.suite.words.is_pooled:
-            return PromptModel(loaded)
         protocol = self.options.get("protocol") or self.suite.protocol
-        return objective_of(loaded).scorer(copied, protocol)
+        return as_probed(loaded, protocol, asks_questions=self.suite.words.is_pooled)
 
 
 def headline_metrics(result: Result) -> dict[str, float]:

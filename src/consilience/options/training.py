@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from consilience.core.errors import Joined, Loss, Pool, TrainingText
-from consilience.options import FACTS, QUESTIONS, FilePath, Option, OptionalPath, Watched, shared
+from consilience.options import QUESTIONS, FilePath, Option, OptionalPath, Watched, shared
 
 # fmt: off
 
@@ -34,10 +34,10 @@ class ImproveOptions(Watched):
     out: Annotated[OptionalPath, Option(
         "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
     dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
-    loss: Annotated[Loss, Option("vote: that of all variants; pairs: as ParaRel.")] = "vote"
+    loss: Annotated[Loss, Option(
+        "vote: that of all variants; pairs: as ParaRel; pairs-vocabulary: over whole vocabularies, "
+        "of facts.")] = "vote"
     weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0
-    whole_vocabulary: Annotated[bool, Option(
-        "Compare whole vocabularies, not the candidates.", kinds=FACTS, is_rare=True)] = False
     mlm: Annotated[TrainingText | None, Option(
         "Language modelling on the filled patterns, on --text, or on nothing [default: patterns "
         "for facts, none for questions].", is_rare=True)] = None
@@ -57,6 +57,9 @@ class ImproveOptions(Watched):
         "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (42,)
     limit: Annotated[int | None, Option(
         "Facts or questions of each held-out group, at most.", min=1, short="-n")] = None
+    also: Annotated[Sequence[str], Option(
+        "Measure these suites, too: mini, or mini=20 items of each group [default: as many queries "
+        "as the held-out groups have].", "S,S")] = ()
     lora_rank: Annotated[int | None, Option(
         "The rank of LoRA; 0 trains all weights [default: 8 for questions, 0 for facts].", min=0,
         is_rare=True)] = None

@@ -173,8 +173,8 @@ class Run:
         return {row[:3]: row[3] for row in columns.iter_rows()}
 
 
-TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/model/?$")
-"""Where ``improve`` puts a model in its folder."""
+TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/(model|adapter)/?$")
+"""Where ``improve`` puts a model and its adapter in its folder."""
 
 
 def model_of(settings: Mapping[str, Any]) -> str:
@@ -184,10 +184,13 @@ def model_of(settings: Mapping[str, Any]) -> str:
 
 
 def model_name(model: str, task: str = "") -> str:
-    """The last part of a model's Hub id or path, without ``seed-N`` and ``task``.
+    """The last part of a Hub id or path, without ``seed-N`` and ``task``, and that of an adapter.
 
     What ``improve`` wrote is called by the folder of the training.
     """
+    base, plus, adapter = model.partition(" + ")
+    if plus:
+        return f"{model_name(base)} + {model_name(adapter)}"
     parts = [part for part in TRAINED.sub("", model).split("/") if part]
     if parts and parts[-1] == task:
         parts = [part for part in parts[:-1] if not part.startswith("seed-")]

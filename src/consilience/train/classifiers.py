@@ -1,31 +1,28 @@
-"""Training classifiers of sentence pairs, with several seeds: the command ``finetune``."""
+"""Training classifiers of sentence pairs, with several seeds: the command ``finetune``.
+
+A form of a pair is one or two texts with an indicator before each sentence (CALUM, Section 4.3).
+Several tasks share one body, and each has a head (Section 6.1; Liu et al. 2019, MT-DNN).
+"""
 
 from __future__ import annotations
 
-import math
-import os
 import random
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import polars as pl
+import safetensors.torch
 import torch
 from accelerate.state import PartialState
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedModel, TrainerCallback, set_seed
 
-from consilience.core.errors import (
-    SILENT,
-    ConsilienceError,
-    Joined,
-    Loading,
-    Pool,
-    Watch,
-)
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
 from consilience.core.items import Floats, Ints, Task
 from consilience.models.batches import Budget, score_batches
 from consilience.models.classifier import (
@@ -36,10 +33,12 @@ from consilience.models.classifier import (
     logits_of,
     read,
 )
-from consilience.models.loading import kind_of, load_classifier
+from consilience.models.loading import load_classifier
 from consilience.models.sources import locate
-from consilience.options import shared_fields
 from consilience.options.training import FinetuneOptions
+from consilience.report.columns import Columns, frame_table
+from consilience.report.export import Displayed, Output
+from consilience.report.table import Cell, Column, Table
 from consilience.suites.pairs import (
     Pairs,
     load_task,
@@ -48,26 +47,36 @@ from consilience.suites.pairs import (
     refuse_one_class,
     sample_pairs,
 )
-from consilience.train.batch_trainer import (
+from consilience.train.trainer import (
     BatchTrainer,
     TrainingFolder,
-    check_device,
+    is_first_process,
     quiet_transformers,
     trained,
-    training_arguments,
-    uses_cpu,
 )
-from consilience.train.improvement import (
-    Finetuned,
-    Finetuning,
-)
-from consilience.train.plan import ClassifierPlan
 
 WEIGHT_DECAY, WARMUP = 0.001, 0.1
 """That of AdamW, and the share of the updates in which the learning rate rises."""
 
 SORTED_TOGETHER = 50
 """Batches whose pairs are sorted by length together, so that they need little padding."""
+
+SETTINGS = (
+    "model", "learning_rate", "batch_size", "epochs", "patience", "input", "pool", "max_length",
+    "bf16", "trust_remote_code",
+)  # fmt: skip
+"""The options that decide the weights of a training, beside its seed and its pairs."""
+
+SEED = 0  # Of samples of pairs: the same ones for every training
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPairs:
+    """The pairs of one task; those of validation choose the best checkpoint."""
+
+    task: Task
+    train: Pairs
+    validation: Pairs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,21 @@ class EncodedPairs:
     forms: Sequence[Encoded]
     labels: Sequence[int]
     truncated: int = 0
+
+    @classmethod
+    def of(cls, task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
+        """Forms that are too long are truncated."""
+        forms = [original(pair, task.indicators) for pair in pairs.items]
+        encoded = reader.encode(forms)
+        long = [at for at, form in enumerate(encoded) if len(form["input_ids"]) > reader.longest]
+        for at in long:
+            (encoded[at],) = reader.encode(reader.fit([forms[at]]))
+        return cls(encoded, [task.labels.index(pair.label) for pair in pairs.items], len(long))
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each form."""
+        return [len(form["input_ids"]) for form in self.forms]
 
 
 class PairBatches(Dataset[dict[str, Any]]):
@@ -94,21 +118,18 @@ class PairBatches(Dataset[dict[str, Any]]):
         epochs: int,
         seed: int,
         processes: int = 1,
+        pad: int = 0,
     ) -> None:
-        """``pairs``: those of each task; the first is the main task, which is read as a whole."""
-        self.pairs, self.processes, self.per_epoch = pairs, processes, 0
+        """``pairs``: those of each task. ``size``: pairs in a batch. ``pad``: a token's id."""
+        self.pairs, self.processes, self.pad, self.per_epoch = pairs, processes, pad, 0
         generator = random.Random(seed)
         self.order: list[tuple[str, list[int]]] = []
-        unread: dict[str, list[list[int]]] = {task: [] for task in pairs}
         for _ in range(epochs):
-            epoch: list[tuple[str, list[int]]] = []
-            for task, encoded in pairs.items():
-                count = math.ceil(len(encoded.forms) / size)
-                while len(unread[task]) < count:
-                    lengths = [len(form["input_ids"]) for form in encoded.forms]
-                    unread[task] += batches_of(lengths, size, generator)
-                epoch += [(task, rows) for rows in unread[task][:count]]
-                del unread[task][:count]
+            epoch = [
+                (task, rows)
+                for task, encoded in pairs.items()
+                for rows in batches_of(encoded.lengths, size, generator)
+            ]
             generator.shuffle(epoch)
             self.per_epoch = len(epoch)
             self.order += epoch
@@ -120,11 +141,12 @@ class PairBatches(Dataset[dict[str, Any]]):
         task, rows = self.order[at // self.processes]
         part = rows[at % self.processes :: self.processes]
         read = part or rows[:1]  # an empty part reads one pair, without weight
+        pairs = self.pairs[task]
         return {
             "task": task,
-            "forms": [self.pairs[task].forms[row] for row in read],
-            "labels": [self.pairs[task].labels[row] for row in read],
+            "labels": torch.tensor([pairs.labels[row] for row in read]),
             "weight": len(part) * self.processes / len(rows),
+            **collate([pairs.forms[row] for row in read], self.pad),
         }
 
 
@@ -142,6 +164,8 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
 class Heads(torch.nn.Module):
     """Models of one family that share their body, ``base_model``; the rest of each is its head."""
 
+    _keys_to_ignore_on_save = None  # Read by the Trainer where a weight has two names
+
     def __init__(self, models: Mapping[str, PreTrainedModel], reading: PairFormat) -> None:
         """``models``: a complete model for each task; all get the body of the first."""
         super().__init__()
@@ -158,56 +182,21 @@ class Heads(torch.nn.Module):
         )
         self.models = dict(models)  # a plain dict: what is in it is registered above
         self.reading = reading
-        names: dict[int, str] = {}  # weights may have several; checkpoints hold them once
-        self.aliases = {
-            name
-            for name, weight in super().state_dict(keep_vars=True).items()
-            if names.setdefault(id(weight), name) != name
-        }
 
     def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
         """Logits (form, label) of the task."""
         return logits_of(self.models[task], self.reading.pool, inputs)
 
-    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Every weight once."""
-        weights: dict[str, Any] = super().state_dict(*arguments, **options)
-        return {name: weight for name, weight in weights.items() if name not in self.aliases}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        known = set(self.state_dict())
-        if known != set(state_dict):
-            raise RuntimeError(f"weights of another model: {sorted(known ^ set(state_dict))[:3]}")
-        result = super().load_state_dict(state_dict, strict=False)
-        result.missing_keys.clear()  # they are loaded under another name
-        return result
-
-    def save(
-        self,
-        folder: Path,
-        tokenizer: PreTrainedTokenizerBase,
-        indicators: Mapping[str, tuple[str, str]],
-    ) -> None:
-        """Save ``folder/TASK`` for each task, with its indicators."""
-        for task, model in self.models.items():
-            model.save_pretrained(folder / task)
-            tokenizer.save_pretrained(folder / task)
-            replace(self.reading, indicators=indicators[task]).save(folder / task)
-
-
-def load_heads(
-    spec: str,
-    labels: Mapping[str, Sequence[str]],
-    reading: PairFormat | None,
-    loading: Loading | None = None,
-) -> Any:
+def load_heads(options: FinetuneOptions, labels: Mapping[str, Sequence[str]]) -> tuple[Heads, Any]:
     """The model with a new head for each task, by its labels, and its tokenizer.
 
     A tokenizer without padding pads with its end token, which the attention mask tells from text.
     """
     models: dict[str, PreTrainedModel] = {}
+    loading = Loading("cpu", trust_remote_code=options.trust_remote_code)
     for task, names in labels.items():
-        loaded = load_classifier(spec, loading or Loading("cpu"), new_head=names)
+        loaded = load_classifier(options.model, loading, new_head=names)
         model, tokenizer = loaded.model, loaded.tokenizer
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -216,155 +205,73 @@ def load_heads(
         if models:  # frees the memory of this body before the next one is loaded
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
-    return Heads(models, reading or PairFormat.of(loaded.kind)), tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Backbone:
-    """The pretrained model that is fine-tuned: hub id, folder, GGUF file or packaged model.
-
-    ``reading``: how it reads a pair; None for the usual way of its family.
-    """
-
-    model: str
-    reading: PairFormat | None = None
-    device: str = "auto"
-    trust_remote_code: bool = False
-
-    @property
-    def loading(self) -> Loading:
-        """How the model is loaded, before it moves to the device of the training."""
-        return Loading("cpu", trust_remote_code=self.trust_remote_code)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPairs:
-    """The pairs of one task; those of validation choose the best checkpoint."""
-
-    task: Task
-    train: Pairs
-    validation: Pairs | None
-
-
-@quiet_transformers()
-def train_classifier(
-    backbone: Backbone,
-    sources: Sequence[TaskPairs],
-    plan: ClassifierPlan,
-    path: Path,
-    watch: Watch = SILENT,
-) -> Finetuned:
-    """Fine-tune on the original form of all sources, resume that, or take its result.
-
-    The first source is the main task. ``path`` gets checkpoints until the training is finished,
-    then ``path/TASK`` with the best weights.
-    """
-    check_sources(sources)
-    check_device(backbone.device)
-    tasks = [
-        [source.task.name, source.task.labels, source.task.indicators, source.train.digest]
-        for source in sources
-    ]
-    settings = {
-        "model": backbone.model,
-        "weights": locate(backbone.model, backbone.loading).digest,
-        "tasks": tasks,
-        "validation": [one.validation.digest if one.validation else None for one in sources],
-        "plan": asdict(plan),
-        "reading": asdict(backbone.reading) if backbone.reading else None,
-    } | ({"trust_remote_code": True} if backbone.trust_remote_code else {})
-    PartialState(cpu=uses_cpu(backbone.device))
-    folder = TrainingFolder(path, settings)
-    validated = [source.task.name for source in sources if source.validation]
-    make = partial(PairTrainer, backbone, sources, plan, folder)
-    record = trained(folder, make, ("epochs", "seconds"), validated, watch)
-    names = ("validation", "epochs", "seconds", "truncated", "truncated_validation")
-    return Finetuned(path, *(record.get(name, {}) for name in names))
-
-
-def check_sources(sources: Sequence[TaskPairs]) -> None:
-    """Refuse what cannot be trained, or whose result would mean nothing."""
-    names = [source.task.name for source in sources]
-    if len(set(names)) != len(names):
-        raise ConsilienceError(f"duplicate task among {', '.join(names)}")
-    if sources[0].validation is None:
-        raise ConsilienceError(
-            f"no validation pairs of {names[0]}",
-            expected="some, which choose the best checkpoint",
-            todo="Give them with --validation.",
-        )
-    for source in sources:
-        refuse_one_class(source.train, f"the training pairs of {source.task.name}")
-
-
-def encode(task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
-    """The original forms of pairs as tokens, truncated where they are too long."""
-    forms = [original(pair, task.indicators) for pair in pairs.items]
-    encoded = reader.encode(forms)
-    long = [at for at, form in enumerate(encoded) if len(form["input_ids"]) > reader.longest]
-    for at in long:
-        (encoded[at],) = reader.encode(reader.fit([forms[at]]))
-    return EncodedPairs(encoded, [task.labels.index(p.label) for p in pairs.items], len(long))
+    usual = PairFormat.of(loaded.kind)
+    longest = options.max_length or 0
+    reading = PairFormat(options.input or usual.joined, options.pool or usual.pool, longest)
+    return Heads(models, reading), tokenizer
 
 
 class PairTrainer(BatchTrainer):
     """Trains with the cross-entropy of one task's batch after the other."""
 
     def __init__(
-        self,
-        backbone: Backbone,
-        sources: Sequence[TaskPairs],
-        plan: ClassifierPlan,
-        folder: TrainingFolder,
+        self, options: FinetuneOptions, sources: Sequence[TaskPairs], folder: Path
     ) -> None:
-        arguments = training_arguments(
-            plan, folder.path, backbone.device, best_metric="accuracy",
-            weight_decay=WEIGHT_DECAY, ddp_find_unused_parameters=True,
-        )  # fmt: skip
-        set_seed(plan.seed)
-        self.folder, self.plan = folder, plan
+        (seed,) = options.seeds
+        set_seed(seed)
         self.tasks = {source.task.name: source.task for source in sources}
         labels = {name: task.labels for name, task in self.tasks.items()}
-        heads, self.tokenizer = load_heads(
-            backbone.model, labels, backbone.reading, backbone.loading
-        )
-        reader = PairInput(next(iter(heads.models.values())), self.tokenizer, heads.reading)
-        self.training = {one.task.name: encode(one.task, one.train, reader) for one in sources}
+        self.heads, self.tokenizer = load_heads(options, labels)
+        first = next(iter(self.heads.models.values()))
+        reader = PairInput(first, self.tokenizer, self.heads.reading)
+        self.training = {
+            one.task.name: EncodedPairs.of(one.task, one.train, reader) for one in sources
+        }
         self.validation = {
-            one.task.name: encode(one.task, one.validation, reader)
+            one.task.name: EncodedPairs.of(one.task, one.validation, reader)
             for one in sources
             if one.validation
         }
         """The pairs of each task that has some, the main task first."""
+        of_pairs = [pairs for one in sources for pairs in (one.train, one.validation) if pairs]
+        self.notes = [note for pairs in of_pairs for note in pairs.notes] + [
+            f"{pairs.truncated} of {len(pairs.forms)} {side} pairs of {name} were too long and "
+            "were truncated"
+            for side, of in (("training", self.training), ("validation", self.validation))
+            for name, pairs in of.items()
+            if pairs.truncated
+        ]
+        processes = int(PartialState().num_processes)  # type: ignore[has-type]
         self.batches = PairBatches(
-            self.training, size=plan.batch, epochs=plan.epochs, seed=plan.seed,
-            processes=arguments.world_size,
+            self.training, size=options.batch_size, epochs=options.epochs, seed=seed,
+            processes=processes, pad=int(self.tokenizer.pad_token_id or 0),
         )  # fmt: skip
         interval = self.batches.per_epoch
-        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-        arguments.warmup_steps = round(WARMUP * interval * plan.epochs)
-        self.heads, self.history = heads, History(plan)
-        pad = int(self.tokenizer.pad_token_id or 0)
+        super().__init__(
+            self.heads, self.batches, options, folder, interval=interval,
+            callbacks=[Patience(options.patience)], metric_for_best_model="eval_accuracy",
+            warmup_steps=round(WARMUP * interval * options.epochs), weight_decay=WEIGHT_DECAY,
+            ddp_find_unused_parameters=True,
+        )  # fmt: skip
 
-        def tensors(item: dict[str, Any]) -> dict[str, Any]:
-            labels = torch.tensor(item["labels"])
-            inputs = collate(item["forms"], pad)
-            return {"task": item["task"], "labels": labels, "weight": item["weight"], **inputs}
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """A checkpoint has every weight once: T5's two stacks read with one embedding."""
+        if self.args.should_save:
+            path = Path(output_dir or str(self.args.output_dir))
+            path.mkdir(exist_ok=True)
+            safetensors.torch.save_model(self.heads, str(path / "model.safetensors"))
 
-        super().__init__(heads, arguments, self.batches, tensors, [self.history])
-
-    def save(self) -> dict[str, Any]:
-        indicators = {name: task.indicators for name, task in self.tasks.items()}
-        self.heads.save(self.folder.path, self.tokenizer, indicators)
-        best = best_of(self.state.log_history)
+    def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
+        """``TASK`` in the folder of the training is the model with the head of a task."""
+        for name, model in self.heads.models.items():
+            place = Path(str(self.args.output_dir)) / name
+            model.save_pretrained(place)
+            self.tokenizer.save_pretrained(place)
+            replace(self.heads.reading, indicators=self.tasks[name].indicators).save(place)
         return {
             "validation": {name: float(best[f"eval_{name}_accuracy"]) for name in self.validation},
             "epochs": self.state.global_step // self.batches.per_epoch,
-            "seconds": self.history.seconds,
-            "truncated": {name: pairs.truncated for name, pairs in self.training.items()},
-            "truncated_validation": {
-                name: pairs.truncated for name, pairs in self.validation.items()
-            },
+            "notes": self.notes,
         }
 
     def compute_loss(  # type: ignore[override]
@@ -395,111 +302,81 @@ class PairTrainer(BatchTrainer):
     def judge(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
         """Accuracy and mean cross-entropy, in batches of pairs of one length."""
         model, reading = self.heads.models[task], self.heads.reading
-        labels, lengths = torch.tensor(pairs.labels), [len(one["input_ids"]) for one in pairs.forms]
-        right, loss = 0, 0.0
+        labels, right, loss = torch.tensor(pairs.labels), 0, 0.0
 
         def score_batch(rows: Ints) -> Floats:
             logits = read([pairs.forms[row] for row in rows], model, reading)
             return np.asarray(logits.double().cpu().numpy())
 
-        for rows, logits in score_batches(score_batch, lengths, Budget.of(model), model.device):
+        for rows, logits in score_batches(
+            score_batch, pairs.lengths, Budget.of(model), model.device
+        ):
             gold, scores = labels[rows], torch.from_numpy(logits)
             right += int((scores.argmax(dim=1) == gold).sum())
             loss += float(torch.nn.functional.cross_entropy(scores, gold, reduction="sum"))
         return right / len(labels), loss / len(labels)
 
 
-class History(TrainerCallback):
-    """Knows from the history when to stop; a resumed training does so at the same time.
+@dataclass
+class Patience(TrainerCallback):
+    """Stops after so many epochs without a better validation; a resumed training does so, too."""
 
-    ``seconds``: time since the start, with that of an interrupted training that is resumed.
-    """
-
-    def __init__(self, plan: ClassifierPlan) -> None:
-        self.plan = plan
-        self.start = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return round(time.monotonic() - self.start, 1)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop if it was time to stop already."""
-        if history := _validations(state.log_history):
-            self.start = time.monotonic() - history[-1]["seconds"]
-            self._stop(history, control)
+    epochs: int
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        history = _validations(state.log_history)
-        history[-1]["seconds"] = self.seconds
-        self._stop(history, control)
+        known = [log["eval_accuracy"] for log in state.log_history if "eval_accuracy" in log]
+        if self.epochs and known:
+            control.should_training_stop = len(known) - 1 - known.index(max(known)) >= self.epochs
 
-    def _stop(self, history: Sequence[dict[str, Any]], control: Any) -> None:
-        if self.plan.patience:
-            best = history.index(best_of(history))
-            control.should_training_stop = len(history) - best - 1 >= self.plan.patience
+    on_train_begin = on_evaluate
 
 
-def _validations(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [log for log in history if "eval_accuracy" in log]
+@quiet_transformers()
+def train_classifier(
+    options: FinetuneOptions, sources: Sequence[TaskPairs], folder: Path, watch: Watch = SILENT
+) -> dict[str, Any]:
+    """Fine-tune on the original form of all sources, resume that, or take its result.
 
-
-def best_of(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The best validation in a history; of equal ones the first."""
-    return max(_validations(history), key=lambda log: float(log["eval_accuracy"]))
-
-
-def reading_of(
-    model: str, loading: Loading, joined: Joined | None, pool: Pool | None, longest: int
-) -> PairFormat | None:
-    """How a model reads pairs; what is None or 0 is as usual in its family, None if all is."""
-    if not (joined or pool or longest):
-        return None
-    usual = PairFormat.of(kind_of(model, loading))
-    return PairFormat(joined or usual.joined, pool or usual.pool, longest)
-
-
-def train_seeds(
-    backbone: Backbone,
-    sources: Sequence[TaskPairs],
-    plan: ClassifierPlan,
-    folder: Path,
-    seeds: Sequence[int],
-    watch: Watch = SILENT,
-) -> dict[int, Finetuned]:
-    """The training with each seed."""
-    done = {}
-    for seed in seeds:
-        path = folder / f"seed-{seed}"
-        watch.say(f"training {sources[0].task.name}, {path.name}")
-        done[seed] = train_classifier(backbone, sources, replace(plan, seed=seed), path, watch)
-    return done
-
-
-SEED = 0  # Seed of samples, the same for every training, the same for every training
+    ``options``: those with one seed. The first source is the main task. ``folder`` gets checkpoints
+    until the training is finished, then ``TASK``, the model with the head of a task and the best
+    weights. The record has the accuracy of each task with validation pairs (``validation``), the
+    ``epochs``, and ``notes`` on the pairs.
+    """
+    is_first_process(options.device)
+    for source in sources:
+        refuse_one_class(source.train, f"the training pairs of {source.task.name}")
+    loading = Loading(trust_remote_code=options.trust_remote_code)
+    settings = {name: getattr(options, name) for name in SETTINGS} | {
+        "seed": options.seeds[0],
+        "weights": locate(options.model, loading).digest,
+        "tasks": [
+            [one.task.name, one.task.labels, one.task.indicators, one.train.digest]
+            for one in sources
+        ],
+        "validation": [one.validation and one.validation.digest for one in sources],
+    }
+    made = partial(PairTrainer, options, sources, folder)
+    return trained(TrainingFolder(folder, settings), made, ("epochs", "notes"), watch)
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
-    settings, seeds = shared_fields(options, ClassifierPlan), tuple(dict.fromkeys(options.seeds))
-    plan = ClassifierPlan(**{**settings, "batch": options.batch_size, "seed": seeds[0]})
-    task = sources[0].task
-    is_first = not int(os.environ.get("RANK", "0"))
-    if not is_first:
-        watch = SILENT
+    is_first, trainings = is_first_process(options.device), dict[int, Mapping[str, Any]]()
+    watch = watch if is_first else SILENT
     with watch.loading(options.model):
-        loading = Loading(trust_remote_code=options.trust_remote_code)
-        longest = options.max_length or 0
-        reading = reading_of(options.model, loading, options.input, options.pool, longest)
-        backbone = Backbone(options.model, reading, options.device, options.trust_remote_code)
-        trainings = train_seeds(backbone, sources, plan, options.out, seeds, watch)
-    notes = _notes(trainings, sources)
-    return Finetuning(task.name, trainings, notes, options) if is_first else None
+        for seed in dict.fromkeys(options.seeds):
+            folder = options.out / f"seed-{seed}"
+            watch.say(f"training {sources[0].task.name}, {folder.name}")
+            of_seed = replace(options, seeds=(seed,))
+            trainings[seed] = train_classifier(of_seed, sources, folder, watch)
+    return Finetuning(sources[0].task.name, trainings, options) if is_first else None
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
+    """The pairs of the main task, then of those that ``--with-task`` names."""
+
     def read(file: str, task: Task) -> Pairs:
         pairs = read_pairs(file, task)
         return pairs if options.limit is None else sample_pairs(pairs, options.limit, SEED)
@@ -517,24 +394,56 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
         task = load_task(name)
         others = read_pairs(held_out, task) if held_out else None
         sources.append(TaskPairs(task, read(train, task), others))
+    names = [source.task.name for source in sources]
+    if len(set(names)) != len(names):
+        raise ConsilienceError(f"duplicate task among {', '.join(names)}")
     return sources
 
 
-def _notes(trainings: Mapping[int, Finetuned], sources: Sequence[TaskPairs]) -> list[str]:
-    first = next(iter(trainings.values()))
-    notes = [
-        note
-        for source in sources
-        for pairs in (source.train, source.validation)
-        if pairs
-        for note in pairs.notes
-    ]
-    for kind, counts in (("training", first.truncated), ("validation", first.truncated_validation)):
-        for source in sources:
-            pairs = source.train if kind == "training" else source.validation
-            if pairs and (count := counts.get(source.task.name)):
-                notes.append(
-                    f"{count} of {len(pairs.items)} {kind} pairs of {source.task.name} were too "
-                    "long and were truncated"
-                )
-    return notes
+@dataclass(frozen=True, slots=True, repr=False)
+class Finetuning(Displayed):
+    """The classifiers of one model, for its main task; ``trainings``: their records by seed."""
+
+    task: str
+    trainings: Mapping[int, Mapping[str, Any]]
+    options: FinetuneOptions
+
+    def output(self) -> Output:
+        """Accuracy of each seed on each task and the mean, and how the best model is used."""
+        task, options = self.task, self.options
+        trainings = self.trainings.items()
+        rows = [
+            {"seed": seed, **of["validation"], "epochs": of["epochs"]} for seed, of in trainings
+        ]
+        seeds = pl.DataFrame(rows)
+        tasks = seeds.columns[1:-1]
+        rows = [{**row, "seed": str(row["seed"])} for row in rows]
+        if len(rows) > 1:
+            means = {name: Cell(fmean(seeds[name]), std=stdev(seeds[name])) for name in tasks}
+            rows.append({"seed": "mean", **means, "epochs": ""})
+        columns: Columns = {
+            "seed": Column("seed", "count"), **{name: Column(name, "share") for name in tasks},
+            "epochs": Column("epochs", "count"),
+        }  # fmt: skip
+        title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
+        _, seed = max((of["validation"][task], -seed) for seed, of in trainings)
+        model, data = options.out / f"seed-{-seed}" / task, options.validation
+        if data.endswith(("#1", "#2")):  # the other half
+            data = data[:-1] + ("2" if data.endswith("1") else "1")
+        measure = f"consilience probe --model {model} --suite {options.task}"
+        shown: list[Table | str] = [
+            frame_table(rows, title, columns),
+            f"Models: {options.out}/seed-*/{task}; best validation: {model}",
+            "Load it:",
+            "  from transformers import pipeline",
+            f'  model = pipeline("text-classification", model="{model}")',
+            f"Measure its consistency: {measure} --data {data}",
+        ]
+        of_seeds = [
+            {"seed": seed, "validation": of["validation"], "epochs": of["epochs"],
+             "folder": str(options.out / f"seed-{seed}")}
+            for seed, of in trainings
+        ]  # fmt: skip
+        facts = {"model": options.model, "task": task, "seeds": of_seeds}
+        notes = next(iter(self.trainings.values()))["notes"]  # the same of every seed
+        return Output({}, shown, cautions=notes, facts=facts, csv=seeds)

@@ -1,4 +1,8 @@
-"""Consistency training: the trainer, one training, and the command ``improve`` around it."""
+"""Consistency training: losses, settings, what a step reads, the trainer (ParaRel, Section 6).
+
+A fact in its patterns and a question in its phrasings are one kind of item: it is asked in several
+variants, and each of its options gets a score in each of them.
+"""
 
 from __future__ import annotations
 
@@ -6,205 +10,696 @@ import copy
 import hashlib
 import json
 import math
+import random
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import torch
 from accelerate.state import PartialState
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from consilience import suites
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch, needs_extra
-from consilience.core.text import counted, listed
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol, Watch, needs_extra
+from consilience.core.expectations import linked_questions
+from consilience.core.items import Floats
+from consilience.core.provenance import versions
+from consilience.core.text import listed
 from consilience.files.read import read_rows, read_text
-from consilience.files.write import csv_of, write_whole
-from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
+from consilience.models import LanguageModel
 from consilience.models.batches import head_at, positions
+from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
+from consilience.models.causal import CausalModel
 from consilience.models.loading import Pretrained, load_pretrained
-from consilience.models.prompted import PromptModel
+from consilience.models.masked import MaskedModel, masked_sentences
+from consilience.models.prompt_tokens import DEFAULT_WRITING, OptionPrompts, PromptTokens
+from consilience.models.prompted import PromptModel, end_tokens
 from consilience.models.sources import locate
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
-from consilience.plans import plan_of
-from consilience.plans.questions import Presented, questions_of
-from consilience.probing.counting import CountedRun
-from consilience.probing.probe import probe
-from consilience.report.export import Output
-from consilience.runs.folder import RunFolder, default_folder
-from consilience.suites.question_suites import QUESTION_SUITES, is_questions
+from consilience.plans import kind_of, plan_of
+from consilience.plans.questions import Presented, prompts_of, questions_of
+from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
-from consilience.train.batch_trainer import (
-    BatchTrainer,
-    TrainingFolder,
-    check_device,
-    quiet_transformers,
-    trained,
-    training_arguments,
-    uses_cpu,
-)
-from consilience.train.improvement import (
-    BEST_METRIC,
-    IMPROVED,
-    TIE_METRIC,
-    VALIDATED,
-    Improved,
-    Outcome,
-    Trained,
-    harm_rows,
-    headline_of,
-    last_best,
-    text_row,
-)
-from consilience.train.objectives import (
-    LONGEST,
-    QuestionSteps,
-    Steps,
-    collate,
-    consistency_loss,
-    objective_of,
-    perplexity_of,
-    text_losses,
-    trained_items,
-    trained_relation,
-    vote_loss,
-)
-from consilience.train.plan import (
-    HELD_OUT,
-    PARTS,
-    SAMPLE_SEED,
-    Plan,
-    Subject,
-    check_plan,
-    split_by_item,
-)
-from consilience.types import Suite
+from consilience.train.trainer import BatchTrainer, TrainingFolder, trained
+from consilience.types import Relation, Suite
 
 
-def validations(history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
-    """The metrics of each validation in the history of a training, by the number of updates."""
-    return {
-        int(log["step"]): {
-            name: float(log[f"eval_{name}"])
-            for name in (*VALIDATED, TIE_METRIC)
-            if f"eval_{name}" in log
+def pairs_loss(scores: torch.Tensor, teacher: torch.Tensor | None = None) -> torch.Tensor:
+    """Two-sided Kullback-Leibler divergence of all pairs of variants, in nats.
+
+    ``scores`` (item, variant, option). With ``p_n`` the distribution that variant n gives over the
+    options, the mean over items and over pairs n < m of ``KL(p_n || p_m) + KL(p_m || p_n)``. The
+    paper sums over pairs, so that a relation of 20 patterns counts 32 times one of 4; the mean
+    makes lambda mean the same for both. 0 where there is one variant.
+    """
+    variants = scores.shape[1]
+    if variants < 2:
+        return scores.sum() * 0
+    logprob = scores.float().log_softmax(dim=-1)
+    prob = logprob.exp()
+    # Summed over ordered pairs: n sum_n p_n log p_n - (sum_n p_n) (sum_m log p_m).
+    entropies = variants * (prob * logprob).sum(dim=(1, 2))
+    crossed = (prob.sum(dim=1) * logprob.sum(dim=1)).sum(dim=-1)
+    return (entropies - crossed).mean() / (variants * (variants - 1) / 2)
+
+
+def vote_loss(scores: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Divergence of each variant from the vote of a teacher's variants, in nats.
+
+    Both (item, variant, option). The vote is the mean of the teacher's distributions over variants,
+    sharpened by a temperature of 0.5. The loss is the mean over items and variants of
+    ``KL(vote || p_n)``. A fixed teacher keeps items apart; mutual agreement alone is cheapest if
+    all items get one answer.
+    """
+    votes = teacher.float().log_softmax(dim=-1).logsumexp(dim=1, keepdim=True)
+    votes = (votes / 0.5).log_softmax(dim=-1)
+    logprob = scores.float().log_softmax(dim=-1)
+    return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
+
+
+HELD_OUT = 500
+"""The first lines of text: perplexity is measured on them, and training never reads them."""
+
+SAMPLE_SEED = 0
+"""Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
+
+LORA_RANK, LORA_RATE, QUESTIONS_RATE, FACTS_RATE = 8, 3e-4, 1e-5, 6e-5
+"""The rank of adapters, the learning rate with them, and that of all weights."""
+
+PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
+"""The share of the questions up to the end of each part, where no groups are named."""
+
+SETTINGS = (
+    "train_groups", "validation_groups", "vary", "hold_out_factor", "template", "option_score",
+    "loss", "weight", "mlm", "train_facts", "batch_size", "epochs", "learning_rate",
+    "validation_facts", "lora_rank", "bf16", "trust_remote_code",
+)  # fmt: skip
+"""The options that decide the weights of a training by their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training on a suite of facts or of questions.
+
+    ``options``: without a default that is still open; of its seeds the first one counts.
+    ``lines``: text for language modelling and perplexity.
+    """
+
+    options: ImproveOptions
+    suite: Suite | Questions
+    lines: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, options: ImproveOptions) -> Training:
+        """The training that options name, with the defaults of its kind of suite."""
+        kind = kind_of(options.suite, options.as_questions)
+        refuse_options(options, kind, f"a suite of {kind}")
+        named: dict[str, Any] = {}
+        suite: Suite | Questions
+        if kind == "questions":
+            of_suite = ("suite", "columns", "as_questions")
+            asked = {name: getattr(options, name) for name in of_suite}
+            suite = questions_of(ProbeOptions(model=options.model, seed=SAMPLE_SEED, **asked))
+            if not (options.train_groups or options.validation_groups):
+                suite = split_by_item(suite)
+                named = {"train_groups": ("train",), "validation_groups": ("validation",)}
+        else:
+            suite = suites.load_suite(options.suite)
+        lines: list[str] = []
+        if options.text and options.text.suffix == ".jsonl":
+            for where, row in read_rows(options.text):
+                if "text" not in row:
+                    raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
+                lines.append(str(row["text"]).strip())
+        elif options.text:
+            lines = [line.strip() for line in read_text(options.text).splitlines()]
+        return cls(replace(options, **named), suite, [*filter(None, lines)]).with_defaults()
+
+    def with_defaults(self) -> Training:
+        """The training with every option set; the defaults of facts and of questions differ."""
+        options, is_new = self.options, self.asks_questions
+        rank = options.lora_rank if options.lora_rank is not None else LORA_RANK * is_new
+        rate = (LORA_RATE if rank else QUESTIONS_RATE) if is_new else FACTS_RATE
+        return self.with_options(
+            lora_rank=rank, learning_rate=options.learning_rate or rate,
+            mlm=options.mlm or ("none" if is_new else "patterns"),
+            vary=options.vary and tuple(options.vary),
+            train_groups=tuple(dict.fromkeys(options.train_groups)),
+            validation_groups=tuple(dict.fromkeys(options.validation_groups)),
+            seeds=tuple(dict.fromkeys(options.seeds)),
+        )  # fmt: skip
+
+    def with_options(self, **change: Any) -> Training:
+        return replace(self, options=replace(self.options, **change))
+
+    @property
+    def asks_questions(self) -> bool:
+        return isinstance(self.suite, Questions)
+
+    @property
+    def protocol(self) -> Protocol:
+        return "strict" if isinstance(self.suite, Questions) else self.suite.protocol
+
+    @property
+    def seed(self) -> int:
+        """That of facts, order, masks, dropout, and the first weights of adapters."""
+        return self.options.seeds[0]
+
+    @property
+    def chosen_by(self) -> str:
+        """The metric of validation that chooses the checkpoint and the seed."""
+        return "corrected_consistency" if self.asks_questions else "consistent_accuracy"
+
+    @property
+    def learns_sentences(self) -> bool:
+        """Whether language modelling goes with facts: then a teacher learns it first."""
+        return not self.asks_questions and self.options.mlm != "none"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the weights."""
+        options, text = self.options, json.dumps(list(self.lines)).encode()
+        return {name: getattr(options, name) for name in SETTINGS} | {
+            "seed": self.seed,
+            "suite": self.suite.digest,
+            "weights": locate(options.model).digest or options.model,
+            "text": hashlib.sha256(text).hexdigest() if options.mlm == "file" else None,
         }
-        for log in history
-        if f"eval_{BEST_METRIC}" in log
+
+    def load(self) -> Pretrained:
+        """The masked or causal model in single precision; another kind raises."""
+        model, trusts = self.options.model, self.options.trust_remote_code
+        loaded = load_pretrained(model, Loading("cpu", trust_remote_code=trusts))
+        if loaded.kind != "causal" and (self.asks_questions or loaded.kind != "masked"):
+            kind = loaded.kind.replace("seq2seq", "sequence-to-sequence")
+            expected = "a causal language model, which answers questions"
+            raise ConsilienceError(
+                f"'{model}' is a {kind} model",
+                expected=expected if self.asks_questions else "a masked or causal one",
+            )
+        return loaded
+
+    @property
+    def test_groups(self) -> list[str]:
+        """The groups, of facts the N-1 relations, that are neither trained nor validated on."""
+        used = {*self.options.train_groups, *self.options.validation_groups}
+        if isinstance(self.suite, Questions):
+            return [name for name in self.suite.groups if name not in used]
+        relations = self.suite.relations
+        return [one.id for one in relations if one.id not in used and one.cardinality == "N-1"]
+
+    @property
+    def trained_factors(self) -> tuple[str, ...] | None:
+        """``--vary`` without the factors that are only measured."""
+        vary, held_out = self.options.vary, self.options.hold_out_factor
+        if vary is None:
+            return None
+        return tuple(one for one in vary if factor_of(one) not in held_out)
+
+    @property
+    def held_out_factors(self) -> dict[str, tuple[str, ...]]:
+        """What each factor that is only measured varies."""
+        held_out = self.options.hold_out_factor
+        known = {factor_of(one): (one,) for one in self.options.vary or ()}
+        return {name: vary for name, vary in known.items() if name in held_out}
+
+    def asked(
+        self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None = None
+    ) -> ProbeOptions:
+        """The options of ``probe`` for groups of the suite, in the variants of the training.
+
+        ``vary``: in other variants.
+        """
+        options = self.options
+        how: dict[str, Any] = {"protocol": self.protocol}
+        if self.asks_questions:
+            how = {"template": options.template, "option_score": options.option_score}
+            how["vary"] = vary or self.trained_factors
+        return ProbeOptions(
+            model=options.model, groups=tuple(groups), limit=limit, seed=SAMPLE_SEED,
+            device=options.device, trust_remote_code=options.trust_remote_code, **how,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Refuse what cannot be carried out or would mean nothing."""
+        options, suite = self.options, self.suite
+        locate(options.model)  # an impossible name raises
+        group = "group" if self.asks_questions else "relation"
+        train, validation = options.train_groups, options.validation_groups
+        if self.trained_factors == ():
+            raise ConsilienceError("no factor is left to train on", todo="Hold out fewer.")
+        if shared := {*train} & {*validation}:
+            raise ConsilienceError(
+                f"{', '.join(sorted(shared))} to train on and to validate on",
+                expected=f"different {group}s",
+            )
+        for flag, ids in (("--train-groups", train), ("--validation-groups", validation)):
+            if not ids:
+                raise ConsilienceError(f"no {group}s in {flag}", todo=f"Name some: {flag}.")
+        varied = [factor_of(one) for one in options.vary or ()]
+        if unknown := {*options.hold_out_factor} - {*varied}:
+            raise ConsilienceError(
+                f"--hold-out-factor {','.join(sorted(unknown))}",
+                expected=f"a factor that --vary names: {', '.join(varied) or 'none'}",
+            )
+        plan_of(self.asked((*train, *validation), None), suite)  # an unknown group or factor raises
+        if isinstance(suite, Questions):
+            for of_facts in {"patterns", "pairs-vocabulary"} & {options.mlm, options.loss}:
+                found = f"'{of_facts}' in a training on questions"
+                raise ConsilienceError(found, expected="one on facts")
+            if not all(one.options for one in suite.items if one.group in (*train, *validation)):
+                raise ConsilienceError("open questions", expected="questions with options")
+        elif several := [one for one in validation if suite.relation(one).cardinality != "N-1"]:
+            known = [one.id for one in suite.relations if one.cardinality == "N-1"]
+            raise ConsilienceError(
+                f"{', '.join(several)} in --validation-groups: a subject has several right "
+                "answers, so accuracy and Consistent-Acc are not defined",
+                expected="N-1 relations",
+                todo=f"Known: {listed(known, 12)}.",
+            )
+        if not self.test_groups:
+            raise ConsilienceError(f"no {group} is left to test on", todo="Train on fewer.")
+        if options.mlm == "file" and len(self.lines) <= HELD_OUT:
+            raise ConsilienceError(
+                f"{len(self.lines)} lines of text",
+                expected=f"more than the {HELD_OUT} that are held out",
+                todo="Give more text, or use --mlm patterns.",
+            )
+
+
+def factor_of(text: str) -> str:
+    """The factor that a text such as ``order=rotations`` varies."""
+    return text.partition("=")[0].strip()
+
+
+def split_by_item(questions: Questions) -> Questions:
+    """The questions in groups named as in ``PARTS``, by the digests of their names.
+
+    Questions that an expectation links, or that are equal, are in one part.
+    """
+    equal = defaultdict[object, list[str]](list)
+    for one in questions.items:
+        texts = next(iter(one.paraphrases.values()))
+        options = frozenset(one.options) if BLANK not in texts[0] else None  # one fact has several
+        equal[one.context, texts[0], options].append(one.item)
+    links = linked_questions([*(one.items for one in questions.expectations), *equal.values()])
+    ranked = sorted({*links.values()}, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    part = {
+        name: next(part for part, end in PARTS.items() if at + 0.5 < end * len(ranked))
+        for at, name in enumerate(ranked)
+    }
+    items = (replace(question, group=part[links[question.item]]) for question in questions.items)
+    return replace(questions, items=tuple(items))
+
+
+LONGEST = 128
+"""Tokens of the longest sequence, where a model has as many positions; a longer text is truncated,
+a longer sentence of a fact left out."""
+
+LINES = 16
+"""Lines of text whose perplexity is measured in a batch."""
+
+VARIANTS = 8
+"""At most so many variants of a question are read in a step."""
+
+MASKED = 0.15
+"""Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
+
+
+class Ask(NamedTuple):
+    """An item in one variant: the sequences of tokens that are read, and what scores are made of.
+
+    ``reads``: sequences and positions at which the vocabulary is computed. ``picks`` (pick, 3): a
+    read, a token there, and the option that its log-probability is part of. ``scales``: what the
+    sum of each option is multiplied with, in the given order of options.
+    """
+
+    sequences: list[list[int]]
+    reads: list[tuple[int, int]]
+    picks: torch.Tensor
+    scales: list[float]
+
+
+@dataclass(slots=True)
+class TrainedItem:
+    """A fact or a question to train on.
+
+    ``texts``: sentences for language modelling. ``teacher`` (variant, option): the scores that the
+    model has before the training.
+    """
+
+    asks: list[Ask]
+    texts: list[str] = field(default_factory=list)
+    teacher: torch.Tensor | None = None
+
+
+def fact_items(
+    relation: Relation, loaded: Pretrained, training: Training, longest: int
+) -> list[TrainedItem]:
+    """Facts of a relation; those with a sentence of more than ``longest`` tokens are left out.
+
+    Masked models predict the object at the mask, and compare the words that are one token in every
+    pattern. Causal models read only what precedes the object, so they get the patterns that end in
+    the object; the first token stands for a word, and words with the same first token are one.
+    """
+    is_causal, tokenizer = loaded.kind == "causal", loaded.tokenizer
+    patterns = [one for one in relation.patterns if one.object_last or not is_causal]
+    rules: Protocol = "published" if is_causal else training.protocol
+    words = relation.candidates.words
+    anchors = [slot_anchor(one.around_object("x")[0], training.protocol) for one in patterns]
+    sheets = [candidates_in_slot(tokenizer, words, anchor, rules) for anchor in anchors]
+    known = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
+    options = (
+        sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
+    )
+    limits = " that ends in the object" if is_causal else ""
+    for found, is_there, expected in (
+        (
+            "candidates in several languages or forms",
+            bool(relation.names),
+            "one list of candidates",
+        ),
+        (f"no pattern{limits}", not patterns, "two patterns that can differ"),
+        (f"one pattern{limits}", len(patterns) == 1, "two patterns that can differ"),
+        ("no candidate of one token", not options, "two or more"),
+        ("one candidate of one token", len(options) == 1, "two or more"),
+    ):
+        if is_there:
+            todo = "Train on another relation."
+            raise ConsilienceError(f"{relation.id} has {found}", expected=expected, todo=todo)
+    picks = [
+        torch.tensor([(0, int(sheet.first_tokens[at]), n) for n, at in enumerate(options)])
+        for sheet in sheets
+    ]
+    count = min(training.options.train_facts, len(relation.facts))
+    items = list[TrainedItem]()
+    for fact in random.Random(f"{training.seed} {relation.id}").sample(relation.facts, count):
+        contexts = [pattern.around_object(fact.subject) for pattern in patterns]
+        if is_causal:
+            lefts = encode(tokenizer, [left.rstrip() for left, _ in contexts])
+            sentences = [[start_token(tokenizer), *ids] for ids in lefts]
+            places = [len(ids) - 1 for ids in sentences]
+        else:
+            sentences = masked_sentences(tokenizer, contexts)
+            places = [ids.index(tokenizer.mask_token_id) for ids in sentences]
+        if max(map(len, sentences)) <= longest:
+            asks = [
+                Ask([ids], [(0, place)], of_pattern, [1.0] * len(options))
+                for ids, place, of_pattern in zip(sentences, places, picks, strict=True)
+            ]
+            texts = [one.fill(fact.subject, fact.object) for one in relation.patterns]
+            items.append(TrainedItem(asks, texts))
+    return items
+
+
+def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
+    """The questions that can differ: in two variants or more that the model can be asked."""
+    options = training.options
+    asked = training.asked(options.train_groups, options.train_facts)
+    presented = Presented.of(asked, training.suite)
+    reader = OptionPrompts()
+    name = str(loaded.identity["model"])
+    reader.tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), name)
+    reader.longest, reader.writing = positions(loaded.model), DEFAULT_WRITING
+    items = list[TrainedItem]()
+    for group, questions in presented.groups.items():
+        presenter = presented.presenter(group, is_chat=reader.tokens.has_template)
+        asks = defaultdict[int, list[Ask]](list)
+        for at, variant, prompt in prompts_of(questions, presenter):
+            if not all(prompt.answers) or reader.why_not([prompt])[0]:
+                continue
+            ids, targets = reader.encode(prompt)
+            sizes = np.array([len(target) for target in targets])
+            rule = presenter.presentations[variant].rule
+            scales = rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
+            places = [prompt.options.index(option) for option in range(len(targets))]
+            asks[at].append(ask_of(ids, [targets[at] for at in places], scales[places].tolist()))
+        items += [TrainedItem(of_item) for of_item in asks.values() if len(of_item) > 1]
+    return items
+
+
+def ask_of(prompt: list[int], targets: Sequence[list[int]], scales: list[float]) -> Ask:
+    """A prompt followed by each option; options of one token are predicted at one position."""
+    sequences, reads, picks = list[list[int]](), list[tuple[int, int]](), []
+    is_shared = max(map(len, targets)) == 1
+    for option, target in enumerate(targets):
+        if not (is_shared and option):
+            sequences.append([*prompt, *target[:-1]])
+            begin = len(prompt) - 1
+            reads += [(len(sequences) - 1, begin + at) for at in range(len(target))]
+        first = len(reads) - len(target)
+        picks += [(first + at, token, option) for at, token in enumerate(target)]
+    return Ask(sequences, reads, torch.tensor(picks), scales)
+
+
+class Words(NamedTuple):
+    """Token ids of texts, with masks, and the words to predict: their places and tokens."""
+
+    sequences: list[list[int]]
+    places: list[tuple[int, int]]
+    labels: list[int]
+
+
+NO_WORDS = Words([], [], [])
+
+
+def words_of(loaded: Pretrained, texts: Sequence[str], longest: int, seed: str) -> Words:
+    """What language modelling reads of texts, at most ``longest`` tokens of each.
+
+    Causal models predict every next word. Masked models predict 15 % of the tokens of each text, at
+    least one: 80 % are masked, 10 % replaced, 10 % kept.
+    """
+    tokenizer, words = loaded.tokenizer, Words([], [], [])
+    if loaded.kind == "causal":
+        for row, ids in enumerate(encode(tokenizer, texts)):
+            whole = [start_token(tokenizer), *ids[:longest]]
+            words.sequences.append(whole[:-1])
+            words.places.extend((row, column) for column in range(len(whole) - 1))
+            words.labels.extend(whole[1:])
+        return words
+    generator, special = random.Random(seed), set(tokenizer.all_special_ids)
+    for row, ids in enumerate(encode(tokenizer, texts, special=True)):
+        changed = ids[:longest]
+        maskable = [at for at, token in enumerate(changed) if token not in special]
+        chosen = [at for at in maskable if generator.random() < MASKED]
+        for at in chosen or generator.sample(maskable, min(1, len(maskable))):
+            words.places.append((row, at))
+            words.labels.append(ids[at])
+            share = generator.random()
+            if share < 0.8:
+                changed[at] = int(tokenizer.mask_token_id or 0)
+            elif share < 0.9:
+                changed[at] = generator.randrange(len(tokenizer))
+        words.sequences.append(changed)
+    return words
+
+
+def padded(sequences: Sequence[list[int]], loaded: Pretrained) -> dict[str, torch.Tensor]:
+    """``input_ids, attention_mask`` (sequence, token), padded to the longest."""
+    pad = int(loaded.tokenizer.pad_token_id or 0)
+    ids = [torch.tensor(sequence) for sequence in sequences]
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
+        "attention_mask": pad_sequence([*map(torch.ones_like, ids)], batch_first=True),
     }
 
 
-class ConsistencyTrainer(BatchTrainer):
-    """Trains with ``L = lambda * Lc + Llm``; a teacher of facts is the model as given."""
+class Steps(torch.utils.data.Dataset[dict[str, Any]]):
+    """All steps of a training in their order; a step is the same whenever it is read.
 
-    def __init__(self, subject: Subject, plan: Plan, folder: Path) -> None:
-        self.subject, self.plan = subject, plan
-        self.loaded = loaded = load_trainable(subject)
-        self.steps = steps = steps_of(subject, plan, loaded)
-        arguments = training_arguments(
-            plan, folder, subject.device, best_metric=BEST_METRIC, weight_decay=0.0,
-        )  # fmt: skip
-        # The steps of an update are divided among the processes.
-        turns = plan.batch if subject.asks_questions else len(plan.train)
-        accumulated, left = divmod(turns, arguments.world_size)
-        if left:
+    An epoch has every item once, without those of a last update or batch that is not full. Of facts
+    a step has ``--batch-size`` facts of a relation, or all that it has, and relations take turns.
+    Of questions it has one, so that only its prompts have to fit in memory, in at most ``VARIANTS``
+    variants, and ``--batch-size`` steps are an update.
+    """
+
+    def __init__(self, training: Training, loaded: Pretrained) -> None:
+        self.training, self.loaded, self.options = training, loaded, training.options
+        self.longest = min(LONGEST, positions(loaded.model))
+        self.lines = training.lines[HELD_OUT:]
+        if isinstance(training.suite, Questions):
+            self.items = question_items(training, loaded)
+            self.steps = [*self._questions_in_order()]
+            unit = f"{len(self.items)} questions to train on with two variants"
+        else:
+            relations = [training.suite.relation(id_) for id_ in self.options.train_groups]
+            of_relations = [fact_items(one, loaded, training, self.longest) for one in relations]
+            self.items = [item for items in of_relations for item in items]
+            self.steps = [*self._facts_in_order(of_relations)]
+            unit = f"fewer than {self.options.batch_size} facts in every training relation"
+            if all(len(items) < self.options.batch_size for items in of_relations):
+                self.steps = []
+        if not self.steps:
+            expected, todo = (
+                f"{self.options.batch_size} or more",
+                "Lower --batch-size or train on more.",
+            )
+            raise ConsilienceError(unit, expected=expected, todo=todo)
+
+    def _facts_in_order(
+        self, relations: Sequence[list[TrainedItem]]
+    ) -> Iterator[list[TrainedItem]]:
+        seed, size = self.training.seed, self.options.batch_size
+        for epoch in range(self.options.epochs):
+            turns = []
+            for at, items in enumerate(relations):
+                order = random.Random(f"{seed} {epoch} {at}").sample(items, len(items))
+                whole = len(order) // size * size or len(order)
+                starts = range(0, whole, size)
+                turns += [(start, at, order[start : start + size]) for start in starts]
+            for _, _, items in sorted(turns, key=lambda turn: turn[:2]):
+                yield items
+
+    def _questions_in_order(self) -> Iterator[list[TrainedItem]]:
+        items = self.items
+        for epoch in range(self.options.epochs):
+            order = random.Random(f"{self.training.seed} {epoch}").sample(items, len(items))
+            for item in order[: len(order) - len(order) % self.options.batch_size]:
+                yield [item]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        items, seed = self.steps[at], f"{self.training.seed} {at}"
+        texts = [text for item in items for text in item.texts]
+        if self.options.mlm == "none":
+            texts = []
+        elif self.options.mlm == "file":
+            chosen = random.Random(f"{self.training.seed} text {at}")
+            texts = chosen.choices(self.lines, k=max(1, len(texts)))
+        asks, draw = [item.asks for item in items], random.Random(seed)
+        if self.training.asks_questions:
+            asks = [
+                [of[n] for n in sorted(draw.sample(range(len(of)), min(VARIANTS, len(of))))]
+                for of in asks
+            ]
+        step = self.tensors(asks, words_of(self.loaded, texts, self.longest, seed))
+        taught = [item.teacher for item in items if item.teacher is not None]
+        return step | {"teacher": torch.stack(taught) if taught else None}
+
+    def tensors(self, asks: Sequence[Sequence[Ask]], words: Words = NO_WORDS) -> dict[str, Any]:
+        """What a model reads, and what is read of it; ``asks``: of each item.
+
+        The sequences of asks, then the texts (``padded``). ``rows, columns`` (read,): where the
+        vocabulary is computed, in the first ``answered`` for the scores, then for the words
+        (``labels``). ``picks`` (pick, 3), ``scales`` (score,): as of an ask, over all of them.
+        ``shape``: items, variants, options.
+        """
+        sequences, places, picks, scales = list[list[int]](), list[Any](), [], list[float]()
+        for ask in (ask for of_item in asks for ask in of_item):
+            picks.append(ask.picks + torch.tensor([len(places), 0, len(scales)]))
+            places += [(len(sequences) + row, column) for row, column in ask.reads]
+            sequences += ask.sequences
+            scales += ask.scales
+        answered, texts = len(places), len(sequences)
+        places += [(texts + row, column) for row, column in words.places]
+        rows, columns = torch.tensor(places).unbind(dim=1)
+        return {
+            **padded([*sequences, *words.sequences], self.loaded),
+            "rows": rows, "columns": columns, "answered": answered, "picks": torch.cat(picks),
+            "scales": torch.tensor(scales), "shape": (len(asks), len(asks[0]), -1),
+            "labels": torch.tensor(words.labels, dtype=torch.long),
+        }  # fmt: skip
+
+
+VALIDATED = ("accuracy", "consistency", "consistent_accuracy")
+"""The metrics of validation."""
+
+TIE_METRIC = "corrected_consistency"
+"""Decides between equal values of the metric that chooses: a model that gives one answer to
+everything, and so is consistent, has none."""
+
+
+def rank(validation: Mapping[str, float], by: str) -> list[float]:
+    """What orders checkpoints and seeds by a metric of their validation, then by ``TIE_METRIC``."""
+    values = (validation.get(name, math.nan) for name in (by, TIE_METRIC))
+    return [-math.inf if math.isnan(value) else value for value in values]
+
+
+class ConsistencyTrainer(BatchTrainer):
+    """Trains with ``L = lambda * Lc + Llm``; the teacher of a vote is the model as given."""
+
+    def __init__(self, training: Training, folder: Path) -> None:
+        options = training.options
+        self.training, self.options, self.loaded = training, options, training.load()
+        self.steps = Steps(training, self.loaded)
+        processes = int(PartialState().num_processes)  # type: ignore[has-type]
+        turns = options.batch_size if training.asks_questions else len(options.train_groups)
+        if turns % processes:
             raise ConsilienceError(
-                f"{turns} steps an update on {arguments.world_size} processes",
+                f"{turns} steps an update on {processes} processes",
                 todo="Let the training relations, or --batch-size of questions, be a multiple of "
                 "the processes.",
             )
-        arguments.gradient_accumulation_steps = accumulated
-        updates = math.ceil(len(steps) / (accumulated * arguments.world_size))
-        interval = math.ceil(updates / 3)
-        if not subject.asks_questions:
-            interval = max(1, updates // (2 * plan.epochs))
-        arguments.eval_steps = arguments.save_steps = arguments.logging_steps = interval
-        model: Any = loaded.model
-        if plan.lora_rank:
-            with needs_extra("train"):
-                from peft import LoraConfig, get_peft_model
-            rank = plan.lora_rank
-            torch.manual_seed(plan.seed)  # of the adapters' first weights
-            adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-            with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
-                warnings.simplefilter("ignore")
-                try:
-                    model = get_peft_model(model, adapters)
-                except ValueError as error:  # such as Mamba
-                    raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
-        pad = steps.tokenizer.pad_token_id or 0
-        step = partial(collate, pad=pad)
-        super().__init__(model, arguments, steps, step, tokenizer=steps.tokenizer)
+        updates = math.ceil(len(self.steps) / turns)
+        interval = max(1, updates // (2 * options.epochs))
+        if training.asks_questions:
+            interval = math.ceil(updates / 3)
+        model: Any = self.loaded.model
+        if options.lora_rank:
+            model = with_adapters(model, options.lora_rank, training.seed)
+        super().__init__(
+            model, self.steps, options, folder, interval=interval, weight_decay=0.0,
+            tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=turns // processes,
+            metric_for_best_model=f"eval_{training.chosen_by}",
+        )  # fmt: skip
         self.model_accepts_loss_kwargs = False  # the loss is a mean over relations
-        self.teacher: Any = None
-        if plan.loss == "vote" and not subject.asks_questions:
-            self.teacher = plain_copy(model)
-            self.teacher.to(self.args.device).requires_grad_(False)
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
+        if options.loss == "vote":
+            self.teach()
+
+    @torch.no_grad()
+    def teach(self) -> None:
+        """Keep the scores that the model gives to each item in all variants."""
+        model: Any = self.model
+        model.eval()
+        for item in self.steps.items:
+            starts = range(0, len(item.asks), VARIANTS)
+            parts = [self.steps.tensors([item.asks[at : at + VARIANTS]]) for at in starts]
+            scores = [self.read(model, self._prepare_inputs(part))[0][0] for part in parts]
+            item.teacher = torch.cat(scores).cpu()
+
+    def read(self, model: Any, step: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores (item, variant, option), and the logits (word, entry) of the words of texts.
+
+        A score is a log-probability; the vocabulary is computed only where it is read. With the
+        loss ``pairs-vocabulary`` its words are the options.
+        """
+        with head_at(self.loaded.model, step["rows"], step["columns"]):
+            logits = model(
+                input_ids=step["input_ids"], attention_mask=step["attention_mask"]
+            ).logits
+        answers, words = logits[: step["answered"]], logits[step["answered"] :]
+        if self.options.loss == "pairs-vocabulary":
+            return answers.view(step["shape"]), words
+        places, tokens, scored = step["picks"].unbind(dim=1)
+        logprob = answers.float().log_softmax(dim=-1)[places, tokens]
+        sums = torch.zeros_like(step["scales"]).index_add(0, scored, logprob)
+        return (sums * step["scales"]).view(step["shape"]), words
 
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], **_: Any
     ) -> Any:
-        answered, rows, columns = (inputs[name] for name in ("answered", "rows", "columns"))
-        read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        with head_at(self.loaded.model, rows, columns):
-            logits = model(**read).logits
-        compared = self._compared(logits[:answered], inputs)
-        taught = [inputs["teacher"][None]] if "teacher" in inputs else []
-        if self.teacher:
-            asked = {name: tensor[:answered] for name, tensor in read.items()}
-            with torch.no_grad(), head_at(self.teacher, rows[:answered], columns[:answered]):
-                votes = self.teacher(**asked).logits
-            taught = self._compared(votes, inputs)
-        if self.plan.loss == "pairs":
-            losses = list(map(consistency_loss, compared))
-        else:
-            losses = list(map(vote_loss, compared, taught))
-        consistency = torch.stack(losses).mean()
-        language = torch.zeros((), device=logits.device)
+        scores, words = self.read(model, inputs)
+        loss_of = vote_loss if self.options.loss == "vote" else pairs_loss
+        consistency = loss_of(scores, inputs["teacher"])
+        language = torch.zeros((), device=scores.device)
         if len(inputs["labels"]):
-            language = torch.nn.functional.cross_entropy(
-                logits[answered:].float(), inputs["labels"]
-            )
-        loss = self.plan.weight * consistency + language
+            language = torch.nn.functional.cross_entropy(words.float(), inputs["labels"])
+        loss = self.options.weight * consistency + language
         self.check_finite(loss, "the loss", "Lower --learning-rate or --weight.")
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
         return loss
-
-    def _compared(self, logits: torch.Tensor, inputs: dict[str, Any]) -> list[torch.Tensor]:
-        """What is compared: logits (fact, pattern, candidate) of all facts of a step, or of words.
-
-        Of a question log-probabilities (1, variant, option); ``logits`` (position, word) are those
-        of the positions at which answers are predicted.
-        """
-        if "picks" in inputs:
-            logits = logits.float().log_softmax(dim=-1)
-            positions_, tokens, answers = inputs["picks"].unbind(dim=1)
-            scores = torch.zeros_like(inputs["scales"])
-            scores = scores.index_add(0, answers, logits[positions_, tokens])
-            return [(scores * inputs["scales"]).view(1, *inputs["shape"])]
-        facts, patterns = inputs["shape"]
-        values = logits.view(facts, patterns, -1)
-        if self.plan.vocabulary:
-            return [values]
-        return [values.gather(-1, inputs["candidates"].expand(facts, -1, -1))]
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Whether the checkpoint is the best so far; the Trainer keeps the first of equal ones."""
-        done = validations(self.state.log_history)
-        is_best = (
-            last_best([*done], done.__getitem__, self.plan.chosen_by) == self.state.global_step
-        )
-        if is_best:
-            self.state.best_metric = metrics[f"eval_{BEST_METRIC}"]
-            self.state.best_global_step = self.state.global_step
-        return is_best
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds the two parts of the loss, means since the last log."""
@@ -219,38 +714,85 @@ class ConsistencyTrainer(BatchTrainer):
 
         ``items``: ask at most so many of each group.
         """
-        plan, plain = self.plan, plain_copy(self.model)
-        limit = items or plan.validation_facts
-        asked = self.subject.asked(plan.validation, limit, plan)
-        model: Any
-        if self.subject.asks_questions:
-            named: dict[str, object] = {"model": "in training"}
-            model = PromptModel(replace(self.loaded, model=plain, identity=named))
-        else:
-            model = self.steps.objective.scorer(plain, self.subject.protocol)
-        queries = asked.queries(model)
+        training, options = self.training, self.options
+        limit = items or options.validation_facts
+        plan = plan_of(training.asked(options.validation_groups, limit), training.suite)
+        named: dict[str, object] = {"model": "in training"}
+        loaded = replace(self.loaded, model=plain_copy(self.model), identity=named)
+        asked = as_probed(loaded, training.protocol, asks_questions=training.asks_questions)
+        queries = plan.queries(asked)
         tables = [queries.ask(queries.group(name), lambda done: None) for name in queries.groups]
-        answers, suite = pl.concat(tables, how="diagonal"), asked.suite
-        metrics, over = measure(answers, suite, suite.protocol), suite.words.over
-        values = {
-            name: headline_of(metrics, name, over)["value"] for name in (*VALIDATED, TIE_METRIC)
-        }
+        answers = pl.concat(tables, how="diagonal")
+        metrics = measure(answers, plan.suite, plan.protocol)
+        means = metrics.filter(over=plan.suite.words.over, kind="whole")
+        known = dict(means.select("metric", "value").iter_rows())
+        values = {name: known.get(name, math.nan) for name in (*VALIDATED, TIE_METRIC)}
         return {name: x for name, x in values.items() if name != TIE_METRIC or not math.isnan(x)}
 
-    def save(self) -> dict[str, Any]:
-        done, model = validations(self.state.log_history), Path(str(self.args.output_dir)) / MODEL
-        best = last_best([*done], done.__getitem__, self.plan.chosen_by)
-        plain_copy(self.model).save_pretrained(model)
-        if self.plan.lora_rank and self.teacher is None:  # else it adapts the teacher
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Whether the checkpoint is the best so far; of equal ones the last."""
+        ranks = [rank(validation_of(log), self.training.chosen_by) for log in self.validations]
+        is_best = ranks[-1] == max(ranks)
+        if is_best:
+            self.state.best_metric = ranks[-1][0]
+            self.state.best_global_step = self.state.global_step
+        return is_best
+
+    def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
+        """``model`` is a model like any other, ``adapter`` beside it what LoRA trained."""
+        folder = Path(str(self.args.output_dir))
+        plain_copy(self.model).save_pretrained(folder / "model")
+        self.loaded.tokenizer.save_pretrained(folder / "model")
+        if self.options.lora_rank:
             adapted: Any = self.model
-            adapted.peft_config["default"].base_model_name_or_path = self.subject.model
-            adapted.save_pretrained(model.with_name(ADAPTER), save_embedding_layers=False)
-        self.steps.tokenizer.save_pretrained(model)
+            base = locate(self.options.model).base
+            adapted.peft_config["default"].base_model_name_or_path = base
+            adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
+            card = adapter_card(self.training, base, self.loaded.kind)
+            (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
-            "validation": done[best],
-            "checkpoint": {"step": best, "updates": self.state.global_step},
-            "perplexity": perplexity_of(held_out_losses(self.subject, model)),
+            "validation": validation_of(best),
+            "checkpoint": {"step": best["step"], "updates": self.state.global_step},
         }
+
+
+def validation_of(log: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a validation as it was logged."""
+    names = [name for name in (*VALIDATED, TIE_METRIC) if f"eval_{name}" in log]
+    return {name: float(log[f"eval_{name}"]) for name in names}
+
+
+def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
+    """The model with LoRA on all its linear layers, whose weights alone are trained."""
+    with needs_extra("train"):
+        from peft import LoraConfig, get_peft_model
+    torch.manual_seed(seed)  # of the first weights
+    adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+    with warnings.catch_warnings():  # a renamed attribute, layers that store W turned
+        warnings.simplefilter("ignore")
+        try:
+            return get_peft_model(model, adapters)
+        except ValueError as error:  # such as Mamba
+            raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
+
+
+PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
+"""The pipeline of transformers that loads a trained model, by its kind."""
+
+
+def adapter_card(training: Training, base: str, kind: str) -> str:
+    """The card of an adapter: its base, how it was trained, and how it is loaded."""
+    options, version = training.options, versions()["consilience"]
+    auto = "AutoPeftModelForCausalLM" if kind == "causal" else "AutoPeftModel"
+    return (
+        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
+        f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
+        f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
+        f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
+        f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
+        f"{options.epochs} epochs, seed {training.seed}.\n\n"
+        f'```python\nfrom peft import {auto}\n\nmodel = {auto}.from_pretrained("FOLDER")\n```\n'
+    )
 
 
 def plain_copy(model: Any) -> PreTrainedModel:
@@ -264,309 +806,53 @@ def plain_copy(model: Any) -> PreTrainedModel:
     return plain
 
 
-def steps_of(subject: Subject, plan: Plan, loaded: Pretrained) -> Steps | QuestionSteps:
-    """The steps of a training on facts or on questions."""
-    longest, lines = min(LONGEST, positions(loaded.model)), subject.lines[HELD_OUT:]
-    if not isinstance(subject.suite, Questions):
-        relations = [
-            trained_relation(subject.suite.relation(id_), loaded, subject.protocol)
-            for id_ in plan.train
-        ]
-        return Steps(relations, loaded, plan, longest=longest, lines=lines)
-    presented = Presented.of(subject.options(plan.train, plan.facts, plan), subject.suite)
-    return QuestionSteps(trained_items(presented, subject.taught, loaded), loaded, plan, lines)
+def as_probed(loaded: Pretrained, protocol: Protocol, *, asks_questions: bool) -> LanguageModel:
+    """A masked or causal model in memory, as ``probe`` asks it."""
+    found: Any = PromptModel(loaded) if asks_questions else CausalModel(loaded)
+    if loaded.kind == "masked" and not asks_questions:
+        found = MaskedModel(loaded, protocol)
+    model: LanguageModel = found
+    return model
 
 
-MODEL = "model"  # The folder of the best checkpoint of a training, a model like any other
-ADAPTER = "adapter"  # The folder of its LoRA adapter, beside it
+def train(training: Training, path: Path, watch: Watch = SILENT) -> dict[str, Any]:
+    """Train, resume that training, or take its result: its record (``training.json``).
 
-
-def train(subject: Subject, plan: Plan, path: Path, watch: Watch = SILENT) -> Trained:
-    """Train, resume that training, or take its result.
-
-    ``path`` gets checkpoints, and at the end the best one as ``model``, and ``training.json`` with
-    the history of losses and validation.
+    ``path`` gets checkpoints, and at the end the best one as ``model``. The record has its metrics
+    on the validation groups (``validation``), after which of how many updates it was made
+    (``checkpoint``: ``step``, ``updates``), and the history of losses and validations.
     """
-    folder = TrainingFolder(path, {"plan": asdict(plan)})
 
     def trainer() -> ConsistencyTrainer:
-        made = ConsistencyTrainer(subject, plan, path)
+        made = ConsistencyTrainer(training, path)
         if all(math.isnan(made.validate(items)["consistency"]) for items in (1, None)):
             raise ConsilienceError(
-                f"no answer to any question of {', '.join(plan.validation)}",
+                f"no answer to any question of {', '.join(training.options.validation_groups)}",
                 expected="validation relations whose candidates the model's tokenizer knows",
             )
         return made
 
-    record = trained(folder, trainer, ("perplexity", "checkpoint"), VALIDATED, watch)
-    return Trained(path / MODEL, record["validation"], record["checkpoint"], record["perplexity"])
+    return trained(TrainingFolder(path, training.settings), trainer, ("checkpoint",), watch)
 
 
-def held_out_losses(subject: Subject, model: str | Path) -> Sequence[tuple[float, int]]:
-    """The losses of the held-out lines of text (``text_losses``); none without text."""
-    if not subject.lines:
-        return ()
-    loading = Loading(subject.device, trust_remote_code=subject.trust_remote_code)
-    return text_losses(str(model), subject.lines[:HELD_OUT], loading)
+@torch.inference_mode()
+def text_losses(spec: str, lines: Sequence[str], loading: Loading) -> tuple[Floats, Floats]:
+    """Of each line of text the loss, in nats, summed over the words that are predicted; how many.
 
-
-def load_trainable(subject: Subject) -> Pretrained:
-    """A masked or causal model in single precision; another kind raises."""
-    loading = Loading("cpu", trust_remote_code=subject.trust_remote_code)
-    loaded = load_pretrained(subject.model, loading)
-    objective_of(loaded)
-    if subject.asks_questions and loaded.kind != "causal":
-        raise ConsilienceError(
-            f"'{subject.model}' is a {loaded.kind} model",
-            expected="a causal language model, which answers questions",
-            todo="Train it on a suite of facts, such as mini.",
-        )
-    return loaded
-
-
-@quiet_transformers()
-def train_and_measure(
-    subject: Subject, plan: Plan, folder: Path, *, seeds: Sequence[int] = (), watch: Watch = SILENT
-) -> Improved | None:
-    """Train with each seed, and measure on the relations that are left.
-
-    ``folder`` gets ``before`` (a run), and for each seed ``improved`` with ``lambda-*`` (of
-    ``train``), a run ``after`` and ``comparison.csv``. Existing output is reused. Of several
-    processes (``accelerate launch``) all train and the first one measures; the others return None.
+    Masked models: 15 % of the tokens, the same ones for every model (the pseudo-perplexity of a
+    sample). Causal models: every next token. Models with different tokenizers cannot be compared.
     """
-    seeds = tuple(seeds) or (plan.seed,)
-    check_settings(subject, plan)
-    kind = load_trainable(subject).kind
-    if not is_first_process(subject):
-        for seed in seeds:
-            _trained(subject, replace(plan, seed=seed), folder)
-        return None
-    settings: dict[str, object] = {
-        "suite": subject.suite.name, "suite_digest": subject.suite.digest,
-        "protocol": subject.protocol, "model": subject.model,
-        "plan": json.loads(json.dumps(asdict(plan))), "seeds": list(seeds),
-        "test_facts": subject.test_facts,
-    } | ({"trust_remote_code": True} if subject.trust_remote_code else {})  # fmt: skip
-    settings["weights"] = locate(subject.model).digest
-    if subject.lines:
-        text = json.dumps(list(subject.lines)).encode()
-        settings["text_digest"] = hashlib.sha256(text).hexdigest()
-    record = RunFolder(folder, settings)
-    trainings = {seed: _trained(subject, replace(plan, seed=seed), folder, watch) for seed in seeds}
-    watch.say("measuring the model before")
-    measures = measures_of(subject, plan)
-    before = _measured(measures, subject.model, folder / "before")
-    first, measured = before[""], list[tuple[Outcome, Runs]]()
-    for seed, training in trainings.items():
-        watch.say(f"measuring seed {seed}")
-        path = folder / f"seed-{seed}" / IMPROVED
-        runs = _measured(measures, training.model, path / "after")
-        tables = {"before": first.answers, IMPROVED: runs[""].answers}
-        compared = compare(tables, first.suite, first.protocol)
-        write_whole(path / "comparison.csv", csv_of(compared))
-        measured.append((Outcome(seed, training, runs[""].metrics, compared), runs))
-    outcomes, after = zip(*measured, strict=True)
-    texts = held_out_losses(subject, subject.model)
-    result = Improved(
-        subject, plan, first.suite, folder, kind, first.metrics, perplexity_of(texts), outcomes
-    )
-    harms = _harms(subject, before, result.best, after[outcomes.index(result.best)], texts)
-    result = replace(result, harms=harms)
-    write_whole(folder / "harm.csv", csv_of(pl.from_dicts(harms, infer_schema_length=None)))
-    record.finish(result.best.metrics)
-    return result
-
-
-Runs = Mapping[str, CountedRun]  # Those of one model, by what is measured
-Measure = tuple[ProbeOptions, Suite | Questions]  # What is asked before and after
-
-OTHER = "mini"  # A suite of facts that shows whether training changed answers to anything else
-OTHER_FACTS = 20  # Facts of each of its relations
-
-
-def measures_of(subject: Subject, plan: Plan) -> dict[str, Measure]:
-    """What is measured before and after; the first are the held-out groups in trained variants.
-
-    Of questions also these groups in the held-out factors, and facts of ``OTHER`` whose relations
-    have no name of a group that was trained. Where questions made of ``OTHER`` were split one by
-    one, its facts are left out; so they are beside ParaRel, which has some of its relations under
-    other names.
-    """
-    groups, limit, measures = subject.test_groups(plan), subject.test_facts, dict[str, Measure]()
-    measures[""] = subject.options(groups, limit, plan), subject.suite
-    if not isinstance(subject.suite, Questions):
-        return measures
-    for factor, of_factor in plan.of_held_out():
-        measures[factor] = subject.options(groups, limit, of_factor), subject.suite
-    known, is_split = (OTHER, "mini-languages", *QUESTION_SUITES), {*plan.train} <= {*PARTS}
-    if subject.suite.name == "pararel" or (subject.suite.name in known and is_split):
-        return measures
-    other = replace(subject, suite=suites.load_suite(OTHER))
-    asked = other.options(other.test_groups(plan), min(limit or OTHER_FACTS, OTHER_FACTS), plan)
-    return {**measures, OTHER: (asked, other.suite)}
-
-
-def _measured(measures: Mapping[str, Measure], model: str | Path, place: Path) -> Runs:
-    runs = {}
-    for name, (options, asked) in measures.items():
-        out = place.with_name(f"{place.name}-{name}" if name else place.name)
-        runs[name] = probe(replace(options, model=str(model), out=out), suite=asked)
-    return runs
-
-
-def _harms(
-    subject: Subject, before: Runs, outcome: Outcome, after: Runs,
-    texts: Sequence[tuple[float, int]],
-) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
-    """The rows of ``harm_table`` of a trained model; ``after``: its runs."""
-    rows: list[Mapping[str, Any]] = []
-    for name, run in before.items():
-        place = name or f"held-out {run.suite.words.group}s"
-        tables = {"before": run.answers, "after": after[name].answers}
-        compared = compare(tables, run.suite, run.protocol) if name else outcome.compared
-        rows += harm_rows(place, run, after[name], compared)
-    if texts:
-        rows.append(text_row(texts, held_out_losses(subject, outcome.training.model)))
-    return tuple(rows)
-
-
-def check_settings(subject: Subject, plan: Plan) -> None:
-    """Refuse a plan or a device that cannot be used."""
-    check_plan(plan, subject)
-    check_device(subject.device)
-
-
-def is_first_process(subject: Subject) -> bool:
-    """Whether this is the first of several processes that train (``accelerate launch``)."""
-    return bool(PartialState(cpu=uses_cpu(subject.device)).is_main_process)
-
-
-def _trained(subject: Subject, plan: Plan, folder: Path, watch: Watch = SILENT) -> Trained:
-    path = folder / f"seed-{plan.seed}"
-    if subject.asks_questions:
-        subject = replace(subject, taught=teacher_answers(subject, plan, folder / "teacher", watch))
-    elif plan.loss == "vote":
-        watch.say(f"training the teacher, seed {plan.seed}")
-        teaching = replace(plan, loss="pairs", weight=0.0)
-        teacher = train(subject, teaching, path / "teacher" / "lambda-0", watch)
-        subject = replace(subject, model=str(teacher.model))
-    watch.say(f"training seed {plan.seed}, lambda {plan.weight:g}")
-    return train(subject, plan, path / IMPROVED / f"lambda-{plan.weight:g}", watch)
-
-
-def teacher_answers(subject: Subject, plan: Plan, folder: Path, watch: Watch) -> pl.DataFrame:
-    """The answers of the model as given to the training questions; ``folder`` becomes a run."""
-    watch.inform("asking the teacher ...")
-    options = replace(subject.options(plan.train, plan.facts, plan), out=folder)
-    with PartialState().main_process_first():
-        return probe(options, suite=subject.suite).answers.answers
-
-
-NAMED = {
-    "train_groups": "train", "validation_groups": "validation", "whole_vocabulary": "vocabulary",
-    "mlm": "text", "text": "text_file", "train_facts": "facts", "batch_size": "batch",
-    "hold_out_factor": "hold_out",
-}  # fmt: skip
-"""Options that the plan of a training calls otherwise."""
-
-
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Output | None:
-    """Train and measure; None in every process but the first (``accelerate launch``)."""
-    named = {NAMED.get(name, name): value for name, value in vars(options).items()}
-    suite: Suite | Questions
-    has_questions = is_questions(options.suite) or options.as_questions is not None
-    kind = "questions" if has_questions else "facts"
-    refuse_options(options, kind, f"a suite of {kind}")
-    if has_questions:
-        of_suite = ("suite", "columns", "as_questions")
-        asked = {name: getattr(options, name) for name in of_suite}
-        suite = questions_of(ProbeOptions(model=options.model, seed=SAMPLE_SEED, **asked))
-        if not (options.train_groups or options.validation_groups):
-            suite = split_by_item(suite)
-            named["train"], named["validation"], _ = ([part] for part in PARTS)
-    else:
-        suite = suites.load_suite(options.suite)
-    protocol = "strict" if isinstance(suite, Questions) else suite.protocol
-    subject = Subject(
-        options.model, suite, protocol, read_lines(options.text) if options.text else (),
-        options.limit, options.device, options.trust_remote_code,
-    )  # fmt: skip
-    named |= usual_settings(options, subject)
-    for name in ("train", "validation"):
-        named[name] = tuple(dict.fromkeys(named[name]))
-    named["seed"] = options.seeds[0]
-    named["vary"] = options.vary and tuple(options.vary)
-    plan = Plan(**{field.name: named[field.name] for field in fields(Plan)})
-    check_settings(subject, plan)
-    locate(subject.model)  # an impossible name raises
-    folder, seeds = options.out or _folder_of(options, suite), tuple(dict.fromkeys(options.seeds))
-    if options.dry_run:
-        return planned(subject, plan, seeds)
-    with watch.loading(options.model):
-        shown = watch if is_first_process(subject) else SILENT
-        return train_and_measure(subject, plan, folder, seeds=seeds, watch=shown)
-
-
-LORA_RANK, LORA_RATE, QUESTIONS_RATE, FACTS_RATE = 8, 3e-4, 1e-5, 6e-5
-"""The rank of adapters, the learning rate with them, and that of all weights."""
-
-
-def usual_settings(options: ImproveOptions, subject: Subject) -> dict[str, Any]:
-    """The settings whose defaults differ between facts and questions."""
-    is_new = subject.asks_questions
-    rank = options.lora_rank if options.lora_rank is not None else LORA_RANK * is_new
-    rate = (LORA_RATE if rank else QUESTIONS_RATE) if is_new else FACTS_RATE
-    return {
-        "learning_rate": options.learning_rate or rate, "lora_rank": rank,
-        "text": options.mlm or ("none" if is_new else "patterns"),
-        "chosen_by": TIE_METRIC if is_new else BEST_METRIC,
-    }  # fmt: skip
-
-
-def planned(subject: Subject, plan: Plan, seeds: Sequence[int]) -> Output:
-    """What a training reads, and what is asked before and after it; nothing is loaded."""
-    asked = {
-        name: plan_of(options, suite)
-        for name, (options, suite) in measures_of(subject, plan).items()
-    }
-    parts = {
-        "train": subject.asked(plan.train, plan.facts, plan),
-        "validation": subject.asked(plan.validation, plan.validation_facts, plan),
-        "held out": asked[""],
-    }
-    item, lines = asked[""].suite.words.item, []
-    for name, part in parts.items():
-        count = sum(len(group.facts) for group in part.suite)
-        lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")
-    has_teacher = plan.loss == "vote" and not subject.asks_questions
-    trainings = counted(len(seeds) * (1 + has_teacher), "training")
-    teacher = ", half of them of a teacher" * has_teacher
-    lines.append(f"work: {trainings}{teacher}; each reads them {counted(plan.epochs, 'time')}")
-    queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
-    each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
-    lines.append(f"queries before, and again after each seed: {each}")
-    lines.append("Nothing was trained. Rerun without --dry-run to start.")
-    facts = {"trainings": len(seeds) * (1 + has_teacher), "queries": queries}
-    return Output(shown=lines, facts=facts)
-
-
-def _folder_of(options: ImproveOptions, suite: Suite | Questions) -> Path:
-    """The folder of a training without ``--out``: named by suite, model and all settings."""
-    others = ("out", "dry_run", "device", "watch")
-    settings = {NAMED.get(k, k): v for k, v in vars(options).items() if k not in others}
-    text = options.text and str(options.text)
-    return default_folder(
-        options.model, {**settings, "text_file": text, "suite": f"improve-{suite.name}"}
-    )
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text, or the ``text`` of JSON lines, without empty ones."""
-    if path.suffix != ".jsonl":
-        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
-    lines = []
-    for where, row in read_rows(path):
-        if "text" not in row:
-            raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
-        lines += [str(row["text"])] * bool(str(row["text"]).strip())
-    return lines
+    loaded = load_pretrained(spec, loading)
+    model = loaded.model.eval()
+    words = words_of(loaded, lines, min(LONGEST, positions(model)), "0")
+    rows, columns = torch.tensor(words.places).unbind(dim=1)
+    labels, losses = torch.tensor(words.labels), torch.zeros(len(lines), dtype=torch.float64)
+    for start in range(0, len(lines), LINES):
+        here = (rows >= start) & (rows < start + LINES)
+        read = padded(words.sequences[start : start + LINES], loaded)
+        with head_at(model, rows[here] - start, columns[here]):
+            logits = model(**{name: of.to(model.device) for name, of in read.items()}).logits
+        gold = labels[here].to(model.device)
+        loss = torch.nn.functional.cross_entropy(logits.float(), gold, reduction="none")
+        losses.index_add_(0, rows[here], loss.cpu().double())
+    return losses.numpy(), rows.bincount(minlength=len(lines)).double().numpy()

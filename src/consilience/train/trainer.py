@@ -1,0 +1,308 @@
+"""The trainer of all trainings: whole batches in a given order, progress, and resuming."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import PartialState
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.utils import logging
+
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Watch, reason_of
+from consilience.core.provenance import versions
+from consilience.files.read import parse_json
+from consilience.files.write import is_disk_full, write_whole
+from consilience.models.batches import give_memory_back
+from consilience.models.loading import find_device
+from consilience.options.training import FinetuneOptions, ImproveOptions
+from consilience.runs.folder import refuse_other_run
+
+FILE = "training.json"
+"""The record of a training: settings, versions, whether it is finished, history, result."""
+
+WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
+"""In the message of a failed write of safetensors or torch, which has no errno."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFolder:
+    """A folder with one training, whole or to be resumed; ``settings`` decide its weights."""
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    def is_finished(self) -> bool:
+        """Whether the result is here. Takes a new folder; a folder with other content raises.
+
+        A folder without a checkpoint was taken by mistake, and is free.
+        """
+        record: Mapping[str, Any] = {"finished": False}
+        if (self.path / FILE).exists():
+            record = self.record()
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            found, todo = "not empty, and not the folder of a training", f"{OTHER_OUT}."
+            raise ConsilienceError(found, where=str(self.path), todo=todo)
+        if record["finished"] or any(self.path.glob("checkpoint*")):
+            refuse_other_run(record["settings"], json.loads(json.dumps(self.settings)), self.path)
+        else:
+            self._write(finished=False)
+        if record["finished"]:
+            self._remove_checkpoints()  # of a process that was killed at its very end
+        return bool(record["finished"])
+
+    def record(self, *needed: str) -> dict[str, Any]:
+        """The record of the training; raises without a ``needed`` field."""
+        problem = ""
+        try:
+            record: dict[str, Any] = parse_json((self.path / FILE).read_bytes())
+            if lacking := {"settings", "finished", *needed} - {*dict(record)}:
+                problem = f"no '{min(lacking)}'"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        except (ValueError, TypeError) as error:
+            problem = str(error)
+        if problem:
+            raise ConsilienceError(
+                f"not the record of a training: {problem}",
+                where=str(self.path / FILE),
+                todo=f"Restore it. {OTHER_OUT}, or remove the folder, to train again.",
+            )
+        return record
+
+    def finish(self, **result: Any) -> None:
+        """Record the result of the training, and remove what only a resumed training needs.
+
+        Files of weights, which safetensors makes for their owner alone, become readable.
+        """
+        for path in self.path.rglob("*.safetensors"):
+            path.chmod(0o644)
+        self._write(finished=True, **result)
+        self._remove_checkpoints()
+
+    def _remove_checkpoints(self) -> None:
+        """Each has the optimizer's state, and so three times the size of the model."""
+        for path in self.path.glob("checkpoint-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """The updates and the folder of the last checkpoint that was written to its end."""
+        complete = dict[int, Path]()
+        for path in self.path.glob("checkpoint-*/trainer_state.json"):  # written last
+            try:
+                step = int(parse_json(path.read_text(encoding="utf-8"))["global_step"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            complete[step] = path.parent
+        return max(complete.items(), default=None)
+
+    def _write(self, *, finished: bool, **result: Any) -> None:
+        record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
+        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path / FILE, text.encode())
+
+
+class TrainingProgress(TrainerCallback):
+    """Counts the updates, and writes a line for each loss and each validation."""
+
+    def __init__(self, watch: Watch, advance: Callable[[int], None]) -> None:
+        self.watch, self.advance = watch, advance
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The best checkpoint of an interrupted training is here, also where it was moved."""
+        if state.best_global_step:
+            path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(path)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count an update; return the memory that batches of many lengths split (docs/log.md)."""
+        self.advance(1)
+        if state.global_step % 8 == 0:
+            give_memory_back()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Write losses or validation, but not the Trainer's speed, which counts batches."""
+        is_loss = "loss" in logs
+        numbers = [
+            f"{name.removeprefix('eval_')} {float(value):.4g}"
+            for name, value in logs.items()
+            if (name.endswith("loss") if is_loss else "eval_" in name)
+        ]
+        if numbers:
+            self.watch.inform(
+                f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps}: "
+                f"{'' if is_loss else 'validation '}{', '.join(numbers)}"
+            )
+
+
+class BatchTrainer(Trainer):
+    """A Trainer whose data set has whole batches as items, and which validates by ``validate``."""
+
+    def __init__(
+        self,
+        model: Any,
+        batches: Dataset[dict[str, Any]],
+        options: ImproveOptions | FinetuneOptions,
+        folder: Path,
+        *,
+        interval: int,
+        callbacks: Sequence[TrainerCallback] = (),
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        **arguments: Any,
+    ) -> None:
+        """``interval``: updates between two validations; the first of ``options.seeds`` counts.
+
+        One process uses one accelerator: torch's DataParallel cannot split a batch that is one
+        item of its data set.
+        """
+        args = TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=1, num_train_epochs=1,
+            learning_rate=options.learning_rate or 0.0, seed=options.seeds[0], bf16=options.bf16,
+            train_sampling_strategy="sequential", lr_scheduler_type="linear", max_grad_norm=1.0,
+            optim="adamw_torch_fused", eval_strategy="steps", save_strategy="steps",
+            eval_steps=interval, save_steps=interval, logging_steps=interval, save_total_limit=2,
+            load_best_model_at_end=True, remove_unused_columns=False,
+            use_cpu=uses_cpu(options.device), dataloader_pin_memory=torch.cuda.is_available(),
+            disable_tqdm=True, report_to="none", **arguments,
+        )  # fmt: skip
+        args._n_gpu = min(1, args.n_gpu)
+        if options.device != "auto":  # the Trainer takes the first accelerator
+            chosen = torch.device(options.device)
+            if chosen.type == "cuda":
+                torch.cuda.set_device(chosen)
+            args._setup_devices = args.distributed_state.device = chosen
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=batches,
+            eval_dataset=batches,  # required by Trainer; ``validate`` does not use it
+            data_collator=lambda items: items[0],
+            callbacks=list(callbacks),
+            processing_class=tokenizer,
+        )
+        for callback in (PrinterCallback, ProgressCallback):
+            self.remove_callback(callback)
+
+    def validate(self) -> Mapping[str, float]:
+        """The validation metrics of the model as it is now."""
+        raise NotImplementedError
+
+    def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
+        """Save the best checkpoint as a model; what is recorded of it.
+
+        ``best``: its validation, as it was logged.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """The metrics of ``validate``, under the names by which Trainer logs and compares them."""
+        metrics = {f"eval_{name}": value for name, value in self.validate().items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    @property
+    def validations(self) -> list[dict[str, Any]]:
+        """What was logged of each validation."""
+        return [log for log in self.state.log_history if "eval_accuracy" in log]
+
+    def check_finite(self, loss: torch.Tensor, name: str, todo: str) -> None:
+        """Stop the training where its loss is not a finite number."""
+        if not torch.isfinite(loss):
+            raise ConsilienceError(
+                f"{name} is {loss.item()} at step {self.state.global_step}",
+                where=str(self.args.output_dir),
+                todo=f"Earlier checkpoints are complete. {todo}",
+            )
+
+
+def trained(
+    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], needed: Sequence[str], watch: Watch
+) -> dict[str, Any]:
+    """Train, resume a training, or take its result: its record, with the fields ``needed``.
+
+    A training is resumed from its last complete checkpoint. Of several processes the first one
+    saves the model and the record.
+    """
+    with PartialState().main_process_first():
+        is_finished = folder.is_finished()
+    if not is_finished:
+        with disk_errors(folder.path):
+            made = trainer()
+            done, checkpoint = folder.last_checkpoint() or (0, "")
+            steps = len(made.get_train_dataloader()) / made.args.gradient_accumulation_steps
+            with watch.steps(folder.path.name, round(steps) - done, "updates") as advance:
+                made.add_callback(TrainingProgress(watch, advance))
+                made.train(resume_from_checkpoint=str(checkpoint) or None)
+            made.accelerator.wait_for_everyone()  # all have read the best checkpoint
+            if made.is_world_process_zero():
+                at_best = {"step": made.state.best_global_step}
+                (best,) = [one for one in made.validations if one.items() >= at_best.items()]
+                folder.finish(**made.save(best), history=made.state.log_history)
+            made.accelerator.wait_for_everyone()
+    return folder.record("validation", *needed)
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a failed write in ``folder`` into one message, whichever library was writing."""
+    try:
+        yield
+    except Exception as error:
+        is_full = is_disk_full(error) or shutil.disk_usage(folder).free < 4096
+        if not is_full and not any(text in str(error) for text in WRITE_FAULTS):
+            raise
+        raise ConsilienceError(
+            "the disk is full" if is_full else f"cannot be written: {reason_of(error)}",
+            where=str(folder),
+            todo="Earlier checkpoints are complete. Free some space and rerun the command.",
+        ) from error
+
+
+def uses_cpu(device: str) -> bool:
+    """Whether a training on this device runs on the processor."""
+    return device.startswith("cpu") or not torch.accelerator.is_available()
+
+
+def is_first_process(device: str) -> bool:
+    """Whether this is the first of several processes that train (``accelerate launch``).
+
+    A device that does not exist raises, or one that several processes would share.
+    """
+    if find_device(device).type != "cpu" and device != "auto" and "RANK" in os.environ:
+        raise ConsilienceError(
+            f"the device '{device}' for several processes", expected="auto", todo="Leave it out."
+        )
+    return bool(PartialState(cpu=uses_cpu(device)).is_main_process)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep the bars and messages of transformers out of the output; also a decorator."""
+    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bars:
+            logging.enable_progress_bar()

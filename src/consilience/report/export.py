@@ -262,9 +262,10 @@ class Output(Displayed):
         return self
 
     def __repr__(self) -> str:
-        tables = self.tables or {"table": self.numbers()}
+        tables = self.tables or ({} if self.csv is None else {"table": self.numbers()})
         sizes = [f"{name} {table.shape}" for name, table in tables.items()]
-        return f"Output({', '.join(sizes)}; rows and columns)"
+        lines = [item for item in self.shown if isinstance(item, str)]
+        return f"Output({', '.join(sizes)}; rows and columns)" if sizes else "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints."""

@@ -167,7 +167,7 @@ def test_a_configuration_file_sets_defaults(consilience, tmp_path, monkeypatch):
     settings = json.loads(out)["run"]["settings"]
     assert (settings["model"]["model"], settings["limit"]) == ("baseline:oracle", 2)
     assert settings["groups"] == ["sport"]
-    assert err.startswith("defaults from consilience.toml: model, groups, limit\n")
+    assert err.startswith("defaults from consilience.toml: groups, limit, model\n")
     out = consilience("probe", "-n", "1", "-o", "two", "--json")[1]
     assert json.loads(out)["run"]["settings"]["limit"] == 1, "the command line decides"
     assert "defaults from" not in consilience("suite", "list")[2], "none of them is used"

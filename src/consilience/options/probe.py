@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from consilience.core.errors import CandidateSet, Connection, ConsilienceError, Loading
+from consilience.core.errors import (
+    CandidateSet,
+    Combinations,
+    Connection,
+    ConsilienceError,
+    Loading,
+    Protocol,
+)
 from consilience.options import (
     FACTS,
     PAIRS,
@@ -34,26 +41,46 @@ def is_judge(match: str | None) -> bool:
     return str(match).startswith("embedding:")
 
 
+def names_code(value: object) -> bool:
+    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
+    return ".py:" in str(value)
+
+
 # fmt: off
 @dataclass(frozen=True, kw_only=True)
-class ProbeOptions(Options):
+class AskedOptions(Options):
+    """What is asked: by ``probe``, and in what ``suite export`` writes."""
+
     suite: Annotated[str, Option(
         "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", "S", "-s")] = "mini"
+    data: Annotated[str | None, Option(
+        "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)] = None
+    columns: shared.ColumnNames = None
+    groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
+    limit: Annotated[int | None, Option(
+        "Facts or questions of each group, or pairs, at most.", min=1, short="-n")] = None
+    vary: shared.Vary = None
+    design: Annotated[Combinations, Option(
+        "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
+        is_rare=True)] = "full"
+    template: Annotated[str | None, Option(
+        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
+        "(docs/prompts.md).", "TEXT")] = None
+    shots: Annotated[int, Option(
+        "Solved questions of the group before each question.", min=0, kinds=QUESTIONS,
+        is_rare=True)] = 0
+    seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
+    perturbations: Annotated[Sequence[str] | None, Option(
+        "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
+        kinds=PAIRS, is_rare=True, needs_trust=names_code)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions(AskedOptions):
     model: Annotated[str, Option(
         "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
         "baseline:majority|random|oracle|constant|first, with --base-url its name there.", "M",
         "-m")] = DEFAULT_MODEL
-    data: shared.PairData = None
-    columns: shared.ColumnNames = None
-    groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
-    limit: shared.Limit = None
-    vary: shared.Vary = None
-    design: shared.DesignName = "full"
-    template: Annotated[str | None, Option(
-        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
-        "(docs/prompts.md).", "TEXT")] = None
-    shots: shared.Shots = 0
-    seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
     generate: Annotated[bool, Option(
         "Let the model write its answer.", kinds=PAIRS + QUESTIONS)] = False
     match: Annotated[str | None, Option(
@@ -78,13 +105,15 @@ class ProbeOptions(Options):
         "Score by token ids, with this model's tokenizer: a Hub id or a folder.", "M",
         is_rare=True)] = None
     device: shared.Device = "auto"
-    dtype: shared.Dtype = "float32"
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], Option(
+        "The numbers of the weights.", is_rare=True)] = "float32"
     trust_remote_code: shared.TrustRemoteCode = False
     adapter: Annotated[OptionalPath, Option(
         "Merge this PEFT adapter into the weights.", "DIR", is_rare=True)] = None
     as_questions: shared.AsQuestions = None
-    perturbations: shared.FormNames = None
-    protocol: shared.ProtocolName = None
+    protocol: Annotated[Protocol | None, Option(
+        "Count as the papers' code (published) or text (strict) [default: published for ParaRel].",
+        kinds=FACTS, is_rare=True)] = None
     candidates: Annotated[CandidateSet, Option(
         "What a masked model chooses among: words of one token, also of several (pieces), all "
         "words.", kinds=FACTS, is_rare=True)] = "objects"

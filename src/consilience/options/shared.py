@@ -6,22 +6,13 @@ A parameter has one as its type; ``Annotated[Groups, {"is_rare": True}]`` replac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
-from consilience.core.errors import By, Combinations, Protocol
-from consilience.options import FACTS, PAIRS, QUESTIONS, FilePath, Option, OptionalPath, Paths
-
-
-def names_code(value: object) -> bool:
-    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
-    return ".py:" in str(value)
-
+from consilience.core.errors import By, Protocol
+from consilience.options import FACTS, QUESTIONS, FilePath, Option, OptionalPath, Paths
 
 # fmt: off
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
-ProtocolName = Annotated[Protocol | None, Option(
-    "Count as the papers' code (published) or text (strict) [default: published for ParaRel].",
-    kinds=FACTS, is_rare=True)]
 RunProtocol = Annotated[Protocol | None, Option(
     "Count as the papers' code (published) or text (strict) [default: that of the run].",
     is_rare=True)]
@@ -31,23 +22,11 @@ RunSpecs = Annotated[Paths, Option(
 Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", "RUN")]
 Groups = Annotated[Sequence[str] | None, Option(
     "Only these relations or groups, such as P36,P19.", "G,G")]
-Limit = Annotated[int | None, Option(
-    "Facts or questions of each group, or pairs, at most.", min=1, short="-n")]
-FormNames = Annotated[Sequence[str] | None, Option(
-    "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
-    kinds=PAIRS, is_rare=True, needs_trust=names_code)]
-PairData = Annotated[str | None, Option(
-    "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)]
 Vary = Annotated[Sequence[str] | None, Option(
     "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
     "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True)]
-DesignName = Annotated[Combinations, Option(
-    "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
-    is_rare=True)]
 ColumnNames = Annotated[Sequence[str] | None, Option(
     "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS)]
-Shots = Annotated[int, Option(
-    "Solved questions of the group before each question.", min=0, kinds=QUESTIONS, is_rare=True)]
 SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]
 DataDir = Annotated[OptionalPath, Option(
     "Where fetched suites are [env: CONSILIENCE_DATA].", "DIR")]
@@ -58,8 +37,6 @@ AsQuestions = Annotated[int | None, Option(
     kinds=FACTS + QUESTIONS, is_rare=True)]
 Device = Annotated[str, Option(
     "auto, cpu, cuda, cuda:1 or mps.", "DEVICE", pattern="auto|cpu|mps|cuda(:\\d+)?")]
-Dtype = Annotated[Literal["float32", "bfloat16", "float16"], Option(
-    "The numbers of the weights.", is_rare=True)]
 TrustRemoteCode = Annotated[bool, Option(
     "Run the Python code of the model. Read it first.", is_rare=True, needs_trust=bool)]
 BaseUrl = Annotated[str | None, Option(

@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
 from consilience.core.errors import ExportFormat
-from consilience.options import FilePath, Option, OptionalPath, Options, Watched, shared
-from consilience.options.probe import ProbeOptions
+from consilience.options import FilePath, Option, OptionalPath, Watched, shared
+from consilience.options.probe import AskedOptions, ProbeOptions
 
 SuiteKind = Literal["questions", "facts", "judge"]
 
@@ -15,24 +15,14 @@ SuiteKind = Literal["questions", "facts", "judge"]
 
 
 @dataclass(frozen=True)
-class ExportOptions(Options):
-    suite: Annotated[str, Option("The suite: a name, a folder or a file of questions.", "SUITE")]
+class ExportOptions(AskedOptions):
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder or a file of questions.", "SUITE")] = "mini"
     _: KW_ONLY
     format: Annotated[ExportFormat | None, Option(
         "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].")] = None
     out: Annotated[OptionalPath, Option(
         "Write to this file; lm-eval: into this folder.", "FILE", "-o")] = None
-    perturbations: shared.FormNames = None
-    limit: shared.Limit = None
-    template: Annotated[str | None, Option(
-        "The text around what is asked, as of probe.", "TEXT")] = None
-    seed: Annotated[int, Option("Seed of --limit.", min=0)] = 0
-    groups: shared.Groups = None
-    data: shared.PairData = None
-    vary: shared.Vary = None
-    design: shared.DesignName = "full"
-    columns: shared.ColumnNames = None
-    shots: shared.Shots = 0
 
 
 @dataclass(frozen=True)

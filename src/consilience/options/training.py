@@ -17,8 +17,7 @@ class ImproveOptions(Watched):
     model: Annotated[str, Option("The masked or causal model: a Hub id or a folder.", "M", "-m")]
     suite: Annotated[str, Option("Train on this suite of facts, or of questions.", "S", "-s")]
     train_groups: Annotated[Sequence[str], Option(
-        "Train on these groups [default for questions: 60 % of them, at most --train-facts, and "
-        "20 % each to choose and to measure].", "G,G")] = ()
+        "Train on these groups [default for questions: 60 % of them].", "G,G")] = ()
     validation_groups: Annotated[Sequence[str], Option(
         "Choose the checkpoint by these groups.", "G,G")] = ()
     vary: Annotated[shared.Vary, {"kinds": QUESTIONS}] = None
@@ -35,22 +34,20 @@ class ImproveOptions(Watched):
         "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
     dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
     loss: Annotated[Loss, Option(
-        "vote: that of all variants; pairs: as ParaRel; pairs-vocabulary: over whole vocabularies, "
-        "of facts.")] = "vote"
+        "vote: that of all variants; pairs: as ParaRel. Or pairs-vocabulary, of facts.")] = "vote"
     weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0
     mlm: Annotated[TrainingText | None, Option(
-        "Language modelling on the filled patterns, on --text, or on nothing [default: patterns "
-        "for facts, none for questions].", is_rare=True)] = None
-    text: Annotated[OptionalPath, Option(
-        "Text for --mlm: lines, or JSON lines with 'text'; 500 measure perplexity.", "FILE",
+        "Language modelling on the filled patterns (of facts), on --text, or on nothing.",
         is_rare=True)] = None
+    text: Annotated[OptionalPath, Option(
+        "Text for --mlm: lines, or JSON lines with 'text'.", "FILE", is_rare=True)] = None
     train_facts: Annotated[int, Option(
         "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
     batch_size: Annotated[int, Option("Facts or questions in a step.", min=1, is_rare=True)] = 8
     epochs: Annotated[int, Option("How often each is read.", min=1)] = 3
     learning_rate: Annotated[float | None, Option(
-        "The highest learning rate [default: 6e-5 for facts; 3e-4 for questions with LoRA, else "
-        "1e-5].", "R", min=0, is_rare=True)] = None
+        "The highest learning rate [default: 6e-5 of facts; of questions 3e-4 with LoRA].", "R",
+        min=0, is_rare=True)] = None
     validation_facts: Annotated[int, Option(
         "Facts or questions of each validation group, at most.", min=1, is_rare=True)] = 200
     seeds: Annotated[Sequence[int], Option(
@@ -58,10 +55,9 @@ class ImproveOptions(Watched):
     limit: Annotated[int | None, Option(
         "Facts or questions of each held-out group, at most.", min=1, short="-n")] = None
     also: Annotated[Sequence[str], Option(
-        "Measure these suites, too: mini, or mini=20 items of each group [default: as many queries "
-        "as the held-out groups have].", "S,S")] = ()
+        "Measure these suites, too: mini, or mini=20 (of each group).", "S,S")] = ()
     lora_rank: Annotated[int | None, Option(
-        "The rank of LoRA; 0 trains all weights [default: 8 for questions, 0 for facts].", min=0,
+        "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
         is_rare=True)] = None
     bf16: shared.Bf16 = False
     device: shared.Device = "auto"
@@ -87,7 +83,8 @@ class FinetuneOptions(Watched):
     patience: Annotated[int, Option(
         "Stop after so many epochs without a better validation; 0 never.", min=0, is_rare=True)] = 3
     input: Annotated[Joined | None, Option(
-        "Two segments (pair: usual of encoders) or one text (string).", is_rare=True)] = None
+        "Two segments (pair) or one text (string) [default: as the model is used].",
+        is_rare=True)] = None
     pool: Annotated[Pool | None, Option(
         "Decoders: read the last token, an end token after it, or the mean.", is_rare=True)] = None
     max_length: Annotated[int | None, Option(

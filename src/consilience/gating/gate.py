@@ -23,7 +23,7 @@ from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.probing.counting import counted_by
-from consilience.report.cautions import Known, cautions
+from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
@@ -285,13 +285,14 @@ def gate(
     asked = Prepared(run.answers, suite)
     tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
     known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
-    notes: list[str] = [*cautions(known)]
+    notes: Sequence[str] = cautions(known)
     if relative:
         common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
         both = asked_of_all(common.answers)
         differences = compare(both, common.suite, suite.protocol, LEVEL)
         tables[True] = differences, both[run.label]
-        notes += comparing.cautions_on(common, differences)
+        own = by_run({base[0].label: [], run.label: notes})
+        notes = ranked([*comparing.cautions_on(common, differences), *own])
     checks = []
     for rule in rules:
         table, answers = tables[rule.is_relative]
@@ -305,7 +306,6 @@ def gate(
     name = run.label + "".join(f" against {one.label}" for one in base)
     paths = {"run": str(run.path), "baseline": baseline}
     record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-    notes = list(dict.fromkeys(notes))
     made = Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
     if junit:
         write_whole(junit, as_junit(made))

@@ -55,7 +55,7 @@ class ImproveOptions(Watched):
     limit: Annotated[int | None, Option(
         "Facts or questions of each held-out group, at most.", min=1, short="-n")] = None
     also: Annotated[Sequence[str], Option(
-        "Measure these suites, too: mini, or mini=20 (of each group).", "S,S")] = ()
+        "Measure these suites, too: mini, or mini=20 of a group.", "S,S")] = ()
     lora_rank: Annotated[int | None, Option(
         "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
         is_rare=True)] = None

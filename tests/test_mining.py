@@ -121,7 +121,7 @@ TEXTS = [
 
 
 def scores(proposal):
-    names = ("rank", "specificity", "facts", "other_facts", "texts")
+    names = ("specificity", "facts", "other_facts", "texts")
     return [proposal[name] for name in names]
 
 
@@ -134,13 +134,13 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
     first, second = ranked(mined, index, "capital", 20).to_dicts()
     specificity = round(3 / (3 + 1.959964**2), 4)
     assert first["pattern"] == "[X] is the seat of [Y]."
-    assert scores(first) == [1, specificity, 3, 0, 3]
+    assert scores(first) == [specificity, 3, 0, 3]
     assert second["pattern"] == "[X] left [Y]."
     # Of 2 of 3, once: (2/3 + 1.92 - 2.13) / 4.84
-    assert scores(second) == [2, 0.0942, 2, 1, 1]
+    assert scores(second) == [0.0942, 2, 1, 1]
     assert second["evidence"] == ["Paris left France.", "Rome left Italy."]
     (only,) = ranked(mined, index, "friend", 20).to_dicts()
-    assert scores(only)[2:4] == [1, 2]
+    assert scores(only)[1:3] == [1, 2]
     assert ranked(mined, index, "capital", 1).height == 1
 
 
@@ -151,7 +151,7 @@ def test_a_fact_of_two_relations_is_no_other_fact(parser):
     mined = mine(TEXTS, index, parser, lambda steps: None)
     for relation in ("capital", "seat"):
         found = ranked(mined, index, relation, 20).to_dicts()
-        assert [scores(one)[2:4] for one in found] == [[3, 0], [2, 1]]
+        assert [scores(one)[1:3] for one in found] == [[3, 0], [2, 1]]
 
 
 def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
@@ -196,7 +196,6 @@ def test_proposals_of_a_corpus(tmp_path):
     for changes, message in (
         ({"out": out}, "a file already.*--out"),
         ({"chosen": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
-        ({"corpus": write(tmp_path / "empty.txt", " \n")}, "the corpus is empty"),
     ):
         refused(message, mine_patterns, **options | changes)
     assert not edited.read_text().endswith("\n"), "edits are kept"

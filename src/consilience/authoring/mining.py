@@ -15,13 +15,7 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.syntax import load_parser
 from consilience.authoring.proposals import Proposal, check_no_file, write_proposals
-from consilience.core.errors import (
-    SILENT,
-    Advance,
-    ConsilienceError,
-    Watch,
-    unknown_name,
-)
+from consilience.core.errors import SILENT, Advance, Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, read_rows, read_text
 from consilience.files.rows import Column, as_written, read_table
@@ -34,9 +28,6 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
-# Facts in sentences.
-
-Facts = Mapping[str, Sequence[tuple[str, str]]]  # Relation -> its facts (subject, object)
 Place = tuple[int, int]  # Start and end of a name in a sentence, in characters
 Pair = tuple[Place, Place, str, str]  # Of the subject and the object, and both
 
@@ -57,9 +48,9 @@ def read_corpus(path: Path) -> Iterator[str]:
 
 
 class FactIndex:
-    """The facts of relations, for the search in sentences."""
+    """The facts of relations (subject, object), for the search in sentences."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Mapping[str, Sequence[tuple[str, str]]]) -> None:
         import spacy
         from spacy.matcher import PhraseMatcher
 
@@ -184,8 +175,6 @@ def _path(doc: Doc, slots: Slots) -> tuple[list[Token], Token]:
     if top is None:
         raise NoPatternError("the parser sees two sentences")
     path = [*(token for way in ways for token in way[: way.index(top)]), top]
-    if any(token.i in inside - slots.keys() for token in path):
-        raise NoPatternError("a name is part of a longer name")
     if any(token.dep_ == "conj" and {token.i, token.head.i} == {*slots} for token in path):
         raise NoPatternError("the names are only listed together")
     if any(token.dep_ == "advcl" for token in path[:-1]):
@@ -257,7 +246,6 @@ BATCH = 512  # sentences whose parses are in memory together
 EVIDENCE = 3  # sentences that are kept for a pattern of a relation
 LONGEST_EVIDENCE = 240  # characters
 Z = 1.959964  # Of a 95 % interval
-
 FACT = pl.struct("subject", "object")
 
 
@@ -278,10 +266,8 @@ def mine(
                         patterns = [*path_patterns(doc, *places)]
                     rows += [(number, sentence, subject, object_, one) for one in patterns]
                 advance(1)
-    return pl.DataFrame(rows, MINED, orient="row")
-
-
-MINED = {"text": pl.Int64, **dict.fromkeys(("sentence", "subject", "object", "pattern"), pl.String)}
+    texts_of = dict.fromkeys(("sentence", "subject", "object", "pattern"), pl.String)
+    return pl.DataFrame(rows, {"text": pl.Int64, **texts_of}, orient="row")
 
 
 def ranked(mined: pl.DataFrame, index: FactIndex, relation: str, top: int) -> pl.DataFrame:
@@ -312,8 +298,6 @@ def ranked(mined: pl.DataFrame, index: FactIndex, relation: str, top: int) -> pl
         .with_columns(specificity=specificity)
         .sort(order, descending=[True, True, True, False, False])
         .head(top)
-        .with_row_index("rank", 1)
-        .select("pattern", "evidence", "rank", "specificity", "facts", "other_facts", "texts")
     )
 
 
@@ -345,21 +329,15 @@ def mine_patterns(
     for name in chosen or ():
         if name not in groups:
             raise unknown_name(f"'{suite}' has no relation '{name}'", name, groups)
-    texts = list(filter(str.strip, read_corpus(corpus)))
-    if not texts:
-        where, todo = str(corpus), "Name a file with texts."
-        raise ConsilienceError("the corpus is empty", where=where, todo=todo)
     parser, index = load_parser(), FactIndex(facts)
     with watch.steps("parsing", None, "sentences") as advance:
-        mined = mine(texts, index, parser, advance)
+        mined = mine(read_corpus(corpus), index, parser, advance)
     found = mined.join(index.facts, on=["subject", "object"])
     proposals, shown = list[Proposal](), list[Table | str]()
     for relation in chosen or groups:
         rows = ranked(mined, index, relation, top)
-        known = {"accept": "yes", "relation": relation}
-        source = {"origin": "mined", "source": corpus.name}
-        for row in rows.to_dicts():
-            proposals.append({**known, "pattern": row.pop("pattern"), **source, **row})
+        known = {"accept": "yes", "relation": relation, "pattern": "", "origin": "mined"}
+        proposals += [{**known, "source": corpus.name, **row} for row in rows.to_dicts()]
         of_relation = found.filter(relation=relation).unique(["text", "sentence"])
         title = f"{relation}: {counted(of_relation.height, 'sentence')} with facts"
         if rows.is_empty():
@@ -368,7 +346,5 @@ def mine_patterns(
             shown += [frame_table(rows, title, COLUMNS, [NOTE]), ""]
     file = write_proposals(out, proposals)
     shown += [f"Written: {file}"] * (file is not None)
-    sentences = mined.unique(["text", "sentence"]).height
-    pairs = mined.unique(["text", "sentence", "subject", "object"]).height
     tables = {"proposals": pl.DataFrame(proposals, infer_schema_length=None)}
-    return Output(tables, shown, facts={"sentences": sentences, "pairs": pairs})
+    return Output(tables, shown, facts={"sentences": mined.unique(["text", "sentence"]).height})

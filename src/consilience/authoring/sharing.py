@@ -137,7 +137,7 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     )  # fmt: skip
     verdict = f"no problems, {counted(found.height, 'note')}" if found.height else "good"
     shown.append(f"{suite}: {verdict}; {size}")
-    tables = {"notes": found, "groups": sizes.groups}
+    tables = {"notes": found, "by_group": sizes.groups}
     return Output(tables, shown, cautions=chosen.notes, facts={**facts, **sizes.counts})
 
 
@@ -172,7 +172,7 @@ class Sizes(Displayed):
             title = ", ".join(counted(*one) for one in sizes if one[0])
             title = f"{self.name}: {title}; majority in percent"
         shown.append(frame_table(self.groups, title, SIZES))
-        return Output({"groups": self.groups}, shown, facts=self.counts)
+        return Output({"by_group": self.groups}, shown, facts=self.counts)
 
 
 SIZES: Columns = {
@@ -253,7 +253,7 @@ def sizes_of(suite: Suite | Questions) -> Sizes:
         "mean_lexical_variants": sum(row["lexical_variants"] for row in rows) / len(rows),
         "facts": sum(row["facts"] for row in rows),
         "queries": sum(row["facts"] * row["patterns"] for row in rows),
-    }, pl.DataFrame(rows, infer_schema_length=None))  # fmt: skip
+    }, pl.DataFrame(rows, infer_schema_length=None).fill_null(0))  # fmt: skip
 
 
 def list_suites() -> dict[str, str]:

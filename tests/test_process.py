@@ -193,6 +193,7 @@ def test_no_garbage_is_collected_among_imports(tmp_path):
     (("suite", "lost"), "consilience suite: no such command 'lost'", True),
     (("probe", "--limit", "some"), "consilience probe: invalid value for '--limit'", True),
     (("score",), "consilience score: missing argument 'ANSWERS'", True),
+    (("suite", "list", "--format", "csv"), "--json with --format csv", False),
 ])  # fmt: skip
 def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilience):
     status, out, err = consilience(*arguments, "--json")

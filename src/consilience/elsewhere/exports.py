@@ -24,8 +24,8 @@ from consilience.core.text import counted
 from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_several
 from consilience.files.tables import text_of
 from consilience.files.write import make_folder, write_whole
-from consilience.options import shared_fields
-from consilience.options.probe import ProbeOptions
+from consilience.options import parameters
+from consilience.options.probe import AskedOptions, ProbeOptions
 from consilience.options.runs import ScoreOptions
 from consilience.options.suites import ExportOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
@@ -71,7 +71,7 @@ def exported_rows(options: ExportOptions) -> Iterator[Row]:
 
 def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Question | None]]]:
     """The kind of a suite, and its rows with what they ask."""
-    chosen = replace(ProbeOptions(**shared_fields(options, ProbeOptions)), out=None)
+    chosen = ProbeOptions(**{name: getattr(options, name) for name in parameters(AskedOptions)})
     kind, (before, after) = refuse_other_options(chosen), ("", "")
     if kind == "pairs":
         from consilience.models.labels import REPLY, TEMPLATES, filled

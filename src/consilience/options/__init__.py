@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature, unwrap
 from pathlib import Path
@@ -323,12 +323,6 @@ def typed(kind: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P,
         return function
 
     return decorate
-
-
-def shared_fields(options: Any, kind: Any) -> dict[str, Any]:
-    """The values of options for the fields of another dataclass that have the same name."""
-    names = [entry.name for entry in fields(kind)]
-    return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
 # fmt: off

@@ -433,22 +433,6 @@ def number(text: str) -> float:
     return math.nan if text == "nan" else float(Fraction(text))
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Commands of recipes run in this process, which has loaded what they need; a list of them."""
-    from consilience.reproduce import recipe
-
-    called = []
-
-    def call(command):
-        assert command[-1] == "--json"
-        called.append(command[3:-1])
-        return run_command(*command[3:])
-
-    monkeypatch.setattr(recipe, "_call", call)
-    return called
-
-
 def cells(numbers) -> dict:
     """The rows of both papers' and our numbers by block, row and column."""
     return {(row["group"], row["row"], row["column"]): row for row in numbers.iter_rows(named=True)}

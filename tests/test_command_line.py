@@ -130,7 +130,7 @@ def test_an_option_means_the_same_in_all_commands():
     assert all(len(names) == 1 for names in long.values()), long
     mixed = {name: values for name, values in kinds.items() if len(values) > 1}
     assert mixed == {
-        "--data": {"F", "TASK:SPLIT=FILE"},  # a recipe reads several data sets
+        "--data": {"F", "PATH"},  # a recipe reads several data sets
         "--format": {  # of a result, of prompts and of what is published
             "[eee|model-card]", "[table|md|latex|csv|json]", "[jsonl|csv|lm-eval]",
         },
@@ -232,12 +232,3 @@ def test_progress_is_lines_where_no_terminal_is(
     assert all(re.fullmatch(shown, line) for line in middle)
     assert re.fullmatch(r"asking: 27 queries in \d+ s, [\d.,]+/s", last)
     assert all(line.startswith(("loading", "asking", "note: ")) for line in lines)
-
-
-def test_stages_are_counted(capsys):
-    screen = console.Screen()
-    with screen.stages(["train", "run"]):
-        screen.say("one")
-        screen.say("two")
-    screen.say("drawing")
-    assert capsys.readouterr().err.splitlines() == ["1 of 2: one", "2 of 2: two", "drawing ..."]

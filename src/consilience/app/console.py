@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -76,8 +76,6 @@ err = Terminal(stderr=True, markup=False, highlight=False)
 class Screen(Watch):
     """Shows the progress of a command on standard error."""
 
-    _stages, _stage = 0, 0  # How many stages there are inside ``stages``, and how many began
-
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
         """A line on what takes seconds; the model libraries print no bars and no advice."""
@@ -129,17 +127,8 @@ class Screen(Watch):
             pace = f", {done / seconds:,.1f}/s" if done and seconds else ""
             err.print(f"{text}: {counted(done, singular, unit)} in {duration(seconds)}{pace}")
 
-    @contextmanager
-    def stages(self, kinds: Sequence[str]) -> Iterator[None]:
-        """Inside, ``say`` counts stages."""
-        self._stages, self._stage = len(kinds), 0
-        yield
-        self._stages = 0
-
     def say(self, step: str) -> None:
-        self._stage += 1
-        is_one = self._stage <= self._stages
-        err.print(f"{self._stage} of {self._stages}: {step}" if is_one else f"{step} ...")
+        err.print(f"{step} ...")
 
     def inform(self, line: str) -> None:
         err.print(line)

@@ -16,8 +16,7 @@ from consilience.options.training import FinetuneOptions, ImproveOptions
 
 if TYPE_CHECKING:
     from consilience.gating.gate import Gate
-    from consilience.report.export import Displayed, Output, Shown
-    from consilience.reproduce.reproduction import Reproduction
+    from consilience.report.export import Displayed, Output
     from consilience.study.reporting import StudyReport
     from consilience.study.running import StudyState
     from consilience.train.classifiers import Finetuning
@@ -381,13 +380,13 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
     return classifiers.finetune(options, options.watch)
 
 
-@program.command("reproduce", "reproduce pararel-table-3 --add mine=path/to/model --dry-run")
+@program.command("reproduce", "reproduce pararel --add mine=path/to/model")
 @takes(runs.ReproduceOptions)
-def reproduce(options: runs.ReproduceOptions) -> Displayed | Shown:
-    """Make a table of the papers, with a row for your own model.
+def reproduce(options: runs.ReproduceOptions) -> Output:
+    """Make tables of the papers, with a row for your own model.
 
-    Runs the commands that the table needs and reuses existing runs. Rerun the same command to
-    resume. A row whose model or data is missing is marked `unavailable`.
+    `pararel` and `calum` make several tables from the same runs. Existing runs are reused; rerun
+    the same command to resume. A row whose model or data is missing is marked `unavailable`.
     """
     from consilience.reproduce import reproduction
     if options.name is None:
@@ -396,8 +395,8 @@ def reproduce(options: runs.ReproduceOptions) -> Displayed | Shown:
 
 
 @takes(runs.ReproduceOptions)
-def reproduce_table(options: runs.ReproduceOptions) -> Reproduction:
-    """Run the commands that a table of a paper takes, and put our numbers next to the paper's."""
+def reproduce_table(options: runs.ReproduceOptions) -> Output:
+    """Make tables of a paper, with our numbers next to the paper's."""
     from consilience.reproduce import reproduction
     return reproduction.reproduce(options, options.watch)
 
@@ -405,5 +404,5 @@ def reproduce_table(options: runs.ReproduceOptions) -> Reproduction:
 def list_tables() -> dict[str, str]:
     """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
     from consilience.reproduce import reproduction
-    known = reproduction.RECIPES
-    return {name: known[name].title for name in sorted(known)}
+    sets = {name: of.title for name, of in reproduction.SETS.items()}
+    return sets | {name: of.title for name, of in sorted(reproduction.RECIPES.items())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -231,10 +231,6 @@ class Watch:
     def steps(self, text: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
         """While so many steps are made; ``total`` is None where it is not known."""
         return nullcontext(lambda *steps: None)
-
-    def stages(self, kinds: Sequence[str]) -> AbstractContextManager[None]:
-        """While a command does stages of these kinds, which ``say`` begins."""
-        return nullcontext()
 
     def say(self, step: str) -> None:
         """At the start of a step, in words."""

@@ -33,18 +33,20 @@ class ScoreOptions(Options):
 
 @dataclass(frozen=True)
 class ReproduceOptions(Watched):
-    name: Annotated[str | None, Option("The table or figure. Leave it out to list all.")] = None
+    name: Annotated[str | None, Option(
+        "pararel, calum, or one table or figure. Leave it out to list all.")] = None
     _: KW_ONLY
     out: Annotated[FilePath, Option(
-        "Write the table and its runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
+        "Write the tables and their runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
     add: Annotated[Sequence[str] | None, Option(
         "Add a row for your own model; others only if --only names them.", "NAME=M",
         is_repeated=True)] = None
     only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
     tolerance: Annotated[float | None, Option(
         "Points from the paper's number that are `within`.", "POINTS", min=0)] = None
-    data: Annotated[Sequence[str] | None, Option(
-        "Read a data set from a file: rte:train=FILE.", "TASK:SPLIT=FILE", is_repeated=True)] = None
+    data: Annotated[OptionalPath, Option(
+        "Read tasks from the files TASK/SPLIT.* of this folder [default: from the Hub].",
+        "DIR")] = None
     device: Annotated[str, Option(
         "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
     dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False

@@ -1,206 +1,54 @@
-"""Recipes of tables and figures, and the work they need."""
+"""A recipe of a table or figure of a paper, and the work that it takes."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
+
+import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.factors import WHOLE, Part
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.metrics.statistics import NAN
+from consilience.options import DeclaredOption, Options, parameters
+from consilience.options.probe import ProbeOptions
+from consilience.options.runs import ReproduceOptions
+from consilience.probing.probe import probe
 from consilience.report.papers import Key, Measured, paper_numbers
+from consilience.report.table import Table
 from consilience.runs.folder import fingerprint
 
 T = TypeVar("T")
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
+Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
+
+ADDED = "added"  # The block of a user's models
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
 
 
 class MissingError(Exception):
-    """The reason for a missing number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A user's settings for a recipe."""
-
-    folder: Path  # The folder of runs and tables, for all recipes. Existing runs are reused.
-    added: Mapping[str, str] = field(default_factory=dict)  # A user's models, by name
-    only: Sequence[str] = ()
-    data: Mapping[str, str] = field(default_factory=dict)
-    """Files of data sets, by task and split, such as ``rte:train``."""
-    device: str = "auto"  # The device of models that are probed; trainings run on cpu or auto
-    tolerance: float | None = None  # Points within which a percentage is equal, if any
-    dry: bool = False
-
-    @property
-    def training_device(self) -> str:
-        return "cpu" if self.device == "cpu" else "auto"
-
-    def folder_of(self, row: str, part: str = "pararel") -> Path:
-        """The folder of a row's run; each model of a user has its own."""
-        other = self.added.get(row)
-        if other is None:
-            return self.folder / part / row
-        words = re.findall(r"[\w.-]+", Path(other).name)
-        return self.folder / part / "-".join((row, *words, fingerprint({"model": other})[:8]))
-
-
-class Work:
-    """Runs the commands of one recipe, and collects notes for its reader."""
-
-    def __init__(self, request: Request, watch: Watch = SILENT) -> None:
-        self.request, self.watch = request, watch
-        self.rows: Collection[str] | None = request.only or None  # all where None
-        self.commands: list[str] = []
-        self.reasons: dict[tuple[str, str], str] = {}  # By row and part; "": for all
-        self.faults: dict[str, str] = {}  # Data sets and models, tried once
-        self.told: list[str] = []  # Notes of the recipe, before those of its commands
-        self.files: list[Path] = []  # What commands drew
-        self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
-
-    def attempt(self, row: str, make: Callable[[], T], part: str = "") -> T | None:
-        """The result of ``make`` for one of the parts of a row; None if it has none."""
-        if not self.is_selected(row, part):
-            return None
-        try:
-            return make()
-        except MissingError as reason:
-            self.reasons[row, part] = str(reason)
-            return None
-
-    def is_selected(self, row: str, part: str = "") -> bool:
-        """Whether a row is selected; if not, that is the reason of the part."""
-        if not row or self.rows is None or row in self.rows:
-            return True
-        self.reasons[row, part] = NOT_SELECTED
-        return False
-
-    def run(self, row: str, *arguments: str | Path, part: str = "") -> dict[str, Any]:
-        """The JSON document that ``consilience`` prints; empty in a dry run.
-
-        A missing model or data set raises ``MissingError``.
-        """
-        words = list(map(str, arguments))
-        command = ["consilience", *words]
-        self.commands.append(typed := shlex.join(command))
-        if self.request.dry:
-            return {}
-        self.watch.say(typed)
-        status, stdout, stderr = _call([sys.executable, "-m", *command, "--json"])
-        document: dict[str, Any] = json.loads(stdout) if status in (0, 2) and stdout else {}
-        if status == 0:
-            if row != "majority":  # a baseline that is constant on purpose
-                self.note(row, part, document.get("warnings", ()))
-            return document
-        if "error" in document:
-            message, kind = document["error"]["message"], document["error"]["kind"]
-            if kind in ("usage", "occupied"):
-                raise ConsilienceError(message.rstrip("."), where=typed)
-            raise MissingError(f"{UNAVAILABLE}: {message}")
-        if status < 0:
-            raise MissingError(f"{UNAVAILABLE}: stopped by signal {-status}; too little memory?")
-        raise RuntimeError(f"{typed} failed:\n{stderr[-2000:]}")
-
-    def read(self, row: str, *arguments: str | Path) -> dict[str, Any]:
-        """``run`` of a command whose document is read: a dry run has none."""
-        document = self.run(row, *arguments)
-        self.stop_if_dry()
-        return document
-
-    def stop_if_dry(self) -> None:
-        """Raise in a dry run, which has no numbers to read."""
-        if self.request.dry:
-            raise MissingError(NOT_RUN)
-
-    def probe(
-        self,
-        row: str,
-        spec: str,
-        *more: str,
-        part: str = "pararel",
-        suite: str = "pararel",
-        is_read: bool = False,
-    ) -> Path:
-        """The run of ``probe`` of a model on a suite; ``is_read``: its numbers are needed."""
-        folder = self.request.folder_of(row, part)
-        device = () if spec.startswith("baseline:") else ("--device", self.request.device)
-        self.run(row, "probe", "--model", spec, "--suite", suite, "--out", folder, *device, *more)
-        if is_read:
-            self.stop_if_dry()
-        return folder
-
-    def note(self, row: str, part: str, texts: Iterable[str]) -> None:
-        for text in texts:
-            rows = self._remarks.setdefault((part, text), [])
-            if row not in rows:
-                rows.append(row)
-
-    @property
-    def notes(self) -> list[str]:
-        notes = list(self.told)
-        for (part, text), rows in self._remarks.items():
-            subject = ", ".join(name for name in (part, *rows) if name)
-            notes.append(f"{subject}: {text}" if subject else text)
-        return notes
-
-    @property
-    def absent(self) -> dict[str, str]:
-        """Why a row has no numbers; several reasons are listed with their parts."""
-        by_row: dict[str, dict[str, list[str]]] = {}
-        for (row, part), reason in self.reasons.items():
-            by_row.setdefault(row, {}).setdefault(reason, []).append(part)
-        absent = {}
-        for row, reasons in by_row.items():
-            shown = [reason for reason in reasons if reason != NOT_SELECTED]
-            texts = [
-                f"{', '.join(reasons[reason])}: {reason.removeprefix(f'{UNAVAILABLE}: ')}"
-                for reason in shown
-            ]
-            several = f"{UNAVAILABLE}: {'; '.join(texts)}"
-            absent[row] = several if len(shown) > 1 else next(iter(shown or reasons))
-        return absent
-
-
-def _call(command: Sequence[str]) -> tuple[int, str, str]:
-    """Exit status, standard output, and standard error; a terminal sees the last one instead."""
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=None if sys.stderr.isatty() else subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", "CONSILIENCE_CONFIG": os.devnull},
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr or ""
-
-
-Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
+    """The reason for a missing number: a model or data set that is not here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a table or figure of a paper is reproduced."""
+    """How a table or figure of a paper is made: a row of ``recipes.toml``."""
 
     name: str
     title: str
     needs: str
-    make: Callable[[Recipe, Work], Numbers]
-    table: str
+    make: Callable[[Recipe, Work], Numbers | Table]
+    """Makes our numbers, which are put beside the paper's, or a whole table of texts."""
+    table: str  # The name of the paper's table
     models: Mapping[str, str] = field(default_factory=dict)
-    """The paper's models, by the paper's names."""
+    """The paper's models, by the paper's names, and those of a user."""
     added_rows: Sequence[str] = ()  # What follows the name of a user's model; or empty
-    user_rows: Sequence[str] = ()
-    files: Sequence[str] = ()
     notes: Sequence[str] = ()
     is_wide: bool = False  # Whether a screen shows the layout of the paper
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -210,9 +58,10 @@ class Recipe:
         """The rows of the paper's table, and the models where rows are models."""
         rows = list(dict.fromkeys(paper_numbers(self.table)["row"]))
         by_model = not rows or not {*rows}.isdisjoint(self.models)
-        return list(dict.fromkeys([*(self.models if by_model else ()), *rows, *self.user_rows]))
+        return list(dict.fromkeys([*(self.models if by_model else ()), *rows]))
 
     def rows_of(self, names: Collection[str]) -> list[str]:
+        """The rows of a user's models of these names."""
         return [name + end for name in names for end in self.added_rows]
 
     @property
@@ -225,4 +74,155 @@ class Recipe:
         }
 
     def blocks(self) -> dict[str, str]:
+        """The block of each row of the paper's table."""
         return dict(paper_numbers(self.table).select("row", "group").iter_rows())
+
+
+class Probed(NamedTuple):
+    """A run of a recipe; in a dry run without numbers."""
+
+    path: Path
+    metrics: pl.DataFrame = pl.DataFrame(schema=METRICS_SCHEMA)
+    notes: Sequence[str] = ()
+
+
+class Work:
+    """The calls that a recipe makes, their notes, and why numbers are missing.
+
+    ``known``: what was called before, for other tables of the same folder.
+    """
+
+    def __init__(
+        self,
+        options: ReproduceOptions,
+        watch: Watch = SILENT,
+        known: dict[str, object] | None = None,
+    ) -> None:
+        self.options, self.watch = options, watch
+        self.folder: Path = options.out
+        self.added = added_models(options.add or ())
+        self.rows: Collection[str] | None = None  # The selected rows; all where None
+        self.commands: list[str] = []
+        self.reasons: dict[str, list[str]] = {}  # Why rows have no numbers; "": all rows
+        self.told: list[str] = []  # Notes of the recipe, before those of its runs
+        self.files: list[Path] = []  # What calls drew
+        self._known = {} if known is None else known
+        self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
+
+    @property
+    def training_device(self) -> str:
+        return "cpu" if self.options.device == "cpu" else "auto"
+
+    def folder_of(self, row: str, part: str = "pararel") -> Path:
+        """The folder of a row's run; each model of a user has its own."""
+        other = self.added.get(row)
+        return self.folder / part / (f"{row}-{fingerprint({'model': other})[:8]}" if other else row)
+
+    def is_selected(self, row: str) -> bool:
+        return not row or self.rows is None or row in self.rows
+
+    def attempt(self, row: str, make: Callable[[], T], part: str = "") -> T | None:
+        """The result of ``make`` for one of the parts of a row; None if it has none."""
+        if not self.is_selected(row):
+            return None
+        try:
+            return make()
+        except MissingError as reason:
+            self.reasons.setdefault(row, []).append(f"{part}: {reason}" if part else str(reason))
+            return None
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """The result of ``make``, which is called once for all tables.
+
+        A model or data set that is missing raises ``MissingError``; wrong options raise as usual.
+        """
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except ConsilienceError as error:
+                if error.kind in ("usage", "occupied"):
+                    raise
+                self._known[key] = MissingError(error)
+        known: Any = self._known[key]
+        if isinstance(known, MissingError):
+            raise known
+        return known  # type: ignore[no-any-return]
+
+    def call(
+        self, command: str, function: Callable[[AnyOptions, Watch], T], options: AnyOptions
+    ) -> T | None:
+        """What the function of a command gives; None in a dry run."""
+        words = ["consilience", *command.split()]
+        for name, option in parameters(cast(Any, type(options))).items():
+            value = getattr(options, name)
+            if value != option.default:
+                is_named = isinstance(option, DeclaredOption)
+                words += option.arguments(value) if is_named else [str(value)]
+        self.commands.append(line := shlex.join(words))
+        if self.options.dry_run:
+            return None
+
+        def make() -> T:
+            self.watch.say(line)
+            return function(options, self.watch)
+
+        return self.once(line, make)
+
+    def probe(self, row: str, spec: str, part: str = "", **more: Any) -> Probed:
+        """A run of a model: on ParaRel in the folder of its row, or on another suite or folder."""
+        options: dict[str, Any] = {"suite": "pararel", "out": self.folder_of(row)}
+        options |= {} if spec.startswith("baseline:") else {"device": self.options.device}
+        chosen = ProbeOptions(model=spec, **options | more)
+        made = self.call("probe", _probed, chosen)
+        if made and row != "majority":  # a baseline that is constant on purpose
+            self.note(row, made.notes, part)
+        return made or Probed(Path(str(chosen.out)))
+
+    def note(self, row: str, texts: Iterable[str], part: str = "") -> None:
+        """Keep notes on a row; the same note on several rows is one."""
+        for text in texts:
+            rows = self._remarks.setdefault((part, text), [])
+            rows += [row] * (row not in rows)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes of the recipe, then those on its rows."""
+        notes = list(self.told)
+        for (part, text), rows in self._remarks.items():
+            subject = ", ".join(name for name in (part, *rows) if name)
+            notes.append(f"{subject}: {text}" if subject else text)
+        return notes
+
+
+def _probed(options: ProbeOptions, watch: Watch) -> Probed:
+    counted = probe(options, watch)
+    return Probed(Path(counted.record["path"]), counted.metrics, counted.notes)
+
+
+def added_models(texts: Sequence[str]) -> dict[str, str]:
+    """A user's models, by the names of their rows."""
+    models: dict[str, str] = {}
+    for text in texts:
+        name, equals, model = (part.strip() for part in text.partition("="))
+        if not (name and equals and model):
+            raise ConsilienceError(f"--add {text}", expected="NAME=M, such as mine=my-folder")
+        if name in models:
+            raise ConsilienceError(f"--add {name} twice", expected="every name once")
+        models[name] = model
+    return models
+
+
+def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:
+    """``value, std, low, high`` of a row, as far as it has them: fractions times 100."""
+    names = ("value", "std", "low", "high")
+    value, std, low, high = (100 * row.get(name, NAN) for name in names)
+    return Measured(value, std, low, high, unit)
+
+
+def selected(
+    metrics: pl.DataFrame, columns: Mapping[str, tuple[str, Part]], **where: str
+) -> dict[str, Measured]:
+    """The numbers of a metrics table by the paper's columns, as far as the table has them."""
+    rows = metrics.filter(**where).fill_null(NAN).iter_rows(named=True)
+    numbers = {(row["metric"], (row["kind"], row["level"])): in_percent(row) for row in rows}
+    return {column: numbers[key] for column, key in columns.items() if key in numbers}

@@ -26,7 +26,7 @@ from consilience.probing.counting import counted_by
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output, record_of
-from consilience.report.table import Column, Kind, Table, number_text, without_empty_columns
+from consilience.report.table import Column, Kind, number_text, without_empty_columns
 from consilience.results import comparing
 from consilience.types import Suite
 
@@ -239,21 +239,16 @@ class Gate(Displayed):
         """Whether all rules pass."""
         return self.verdict == "pass"
 
-    def table(self) -> Table:
+    def output(self) -> Output:
         failed = f"{len(self.failed)} of {counted(len(self.checks), 'check')}"
         title = f"Gate: {self.verdict.upper()} ({failed} failed). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
         rows = [check.cells() for check in self.checks]
-        return without_empty_columns(frame_table(rows, title, COLUMNS, notes))
-
-    def output(self) -> Output:
-        checks = pl.DataFrame([asdict(check) for check in self.checks])
-        shown: list[Table | str] = [self.table()]
-        if not self.is_open:
-            run = shlex.quote(self.record["settings"]["run"])
-            shown.append(f"Answers: consilience report {run}")
+        table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
+        answers = f"Answers: consilience report {shlex.quote(self.record['settings']['run'])}"
         return Output(
-            {"checks": checks}, shown, cautions=self.notes,
+            {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
+            [table] if self.is_open else [table, answers], cautions=self.notes,
             facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
         )  # fmt: skip
 
@@ -298,8 +293,7 @@ def gate(
         table, answers = tables[rule.is_relative]
         was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
         names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
-        items = names.unique()
-        rows = rule.rows(table, suite)
+        items, rows = names.unique(), rule.rows(table, suite)
         checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
     is_lacking = pl.all_horizontal(pl.col("answer", "excluded").is_null())
     lacking = asked.coded.filter(is_lacking).height, asked.coded.height

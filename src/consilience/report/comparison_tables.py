@@ -68,7 +68,17 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     headings = (Column(name, "share", of) for name, of in zip((first, second), short, strict=True))
     name = suite.words.group if by == "group" else by
     columns: Columns = {"name": Column(name), **difference_columns(rows, *headings)}
-    records = [{**row, **_names(row, suite)} for row in rows.to_dicts()]
+    words, labels = suite.words, {one.id: one.label for one in suite.relations}
+    whole = {"mean": f"mean of {words.group}s", "all": f"all {words.item}s"}
+    records = rows.to_dicts()
+    for row in records:  # what tables call its runs, group, metric and part
+        group = whole.get(row["over"]) or labels.get(row["group"], row["group"])
+        of_form = FORM_ROWS.get(row["level"], ()) if row["kind"] == "form" else ()
+        metric = f"{label_of(row['metric'])} {of_form[0]}" if of_form else number_label(row)
+        row |= {
+            "runs": f"{row['first']} -> {row['second']}", "groups": group, "group": group,
+            "metrics": label_of(row["metric"]), "metric": metric, "part": part_label(row),
+        }  # fmt: skip
     apart = [name for name in ("runs", "groups", "metrics") if
              name != f"{by}s" and len({row[name] for row in records}) > 1]  # fmt: skip
     lines = [{**row, "name": row.get(by, row["part"])} for row in records]
@@ -79,23 +89,6 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     metric = f"{records[0]['metrics'].lower()}, " * (by != "metric" and "metrics" not in apart)
     title = f"{about}: {metric}{minus}, in percent and points"
     return frame_table(lines, title, columns, notes, blocks)
-
-
-def _names(row: Row, suite: Suite) -> dict[str, str]:
-    """What tables call the runs, group, metric and part of a row."""
-    words, part = suite.words, part_label(row)
-    over = {"mean": f"mean of {words.group}s", "all": f"all {words.item}s"}
-    group = over.get(row["over"]) or next(
-        (one.label for one in suite.relations if one.id == row["group"]), row["group"]
-    )
-    metric = number_label(row)
-    if row["kind"] == "form" and row["level"] in FORM_ROWS:
-        metric = f"{label_of(row['metric'])} {FORM_ROWS[row['level']][0]}"
-    return {
-        "runs": f"{row['first']} -> {row['second']}", "groups": group, "group": group,
-        "metrics": label_of(row["metric"]), "metric": metric,
-        "part": part,
-    }  # fmt: skip
 
 
 def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> pl.DataFrame:

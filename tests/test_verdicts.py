@@ -6,10 +6,8 @@ import polars as pl
 import pytest
 
 from consilience.analysis.factor_effects import FactorTables
-from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.analysis_tables import FactorView, factor_verdict, pattern_verdict
-from consilience.report.table import fitted_text
-from consilience.study.reporting import OTHER_NUMBERS, comparisons_table
 from consilience.types import FACT_WORDS
 
 NONE = pl.DataFrame()
@@ -66,28 +64,3 @@ def test_patterns(gains, p, sentences):
         "gain_of_two": [0.4, 0.4, math.nan], "top_answer": 0.9, "p_holm": [math.nan, p, math.nan],
     })  # fmt: skip
     assert pattern_verdict(rows, FACT_WORDS) == sentences
-
-
-def compared(rows, n=9, detectable=math.nan):
-    """Rows (metric, difference, p), of a study of two models."""
-    named = {"over": "mean", "group": "", "kind": "whole", "level": "", "first": "a"}
-    named |= {"second": "b", "n": n, "detectable": detectable}
-    named |= {"first_value": 0.25, "second_value": 0.45}
-    empty = dict.fromkeys(COMPARISON_SCHEMA, None) | named
-    columns = ("metric", "difference", "p")
-    records = [empty | dict(zip(columns, row, strict=True)) for row in rows]
-    return pl.DataFrame(records, schema=COMPARISON_SCHEMA)
-
-
-@pytest.mark.parametrize("left_out", [0, 3])
-def test_a_study_says_why_a_number_is_another_than_above(left_out):
-    numbers = [("accuracy", 0.25, 0.01), ("corrected_consistency", 0.25, 0.01)]
-    same = dict.fromkeys(("p_holm", "q_value"), 0.01) | {"first_value": 0.25, "second_value": 0.5}
-    same |= {"low": 0.125, "high": 0.375, "n_excluded": left_out}
-    table = compared(numbers, 9, 0.2).with_columns(
-        *(pl.lit(value).alias(name) for name, value in same.items()), cell=pl.lit("mini"), seed=None
-    )
-    shown = comparisons_table(table, "s")
-    assert (OTHER_NUMBERS in shown.notes) == (left_out > 0)
-    at_80 = fitted_text(shown, 80).plain
-    assert "detect." in at_80 and "Not shown at this width: p, q (BH)" in " ".join(at_80.split())

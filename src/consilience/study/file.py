@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from consilience.options.probe import ProbeOptions
 from consilience.runs.run import model_name
 
 SEED = "{seed}"
+SIGNS = re.compile(r"[^\w.-]+")  # In a name, not in that of a folder
+LONGEST = 40  # Characters of a value of a factor in the name of a folder
 SCHEMA: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8")
 )
@@ -83,13 +85,21 @@ def read_study(path: str | Path) -> Study:
             place, expected = fault.json_path.removeprefix("$"), fault.schema["description"]
             found = f"{place.removeprefix('.') or 'the study'}: {shortened(fault.message)}"
             raise ConsilienceError(found, expected=expected)
-        models, suites = (_named(document[f"{spec}s"], spec) for spec in ("model", "suite"))
+        models, suites = ([*_named(document[f"{of}s"], of)] for of in ("model", "suite"))
         with _at("[options]"):
             shared = _options(document.get("options", {}))
-        factors = _factors(document.get("factors", {}))
+        factors: dict[str, list[_Level]] = {}
+        with _at("[factors]"):
+            for key, values in document.get("factors", {}).items():
+                levels = [_Level(_text_of(value), _options({key: value})) for value in values]
+                factors[key.replace("-", "_")] = levels
         folder = Path(document.get("folder", f"runs/{file.stem}").strip())
-        levels = product(models, suites, *factors.values())
-        runs = [run for each in levels for run in _runs(each, [*factors], shared, folder)]
+        grid = product(models, suites, *factors.values())
+        runs = [run for levels in grid for run in _runs(levels, [*factors], shared, folder)]
+        folders = Counter(run.name.casefold() for run in runs)
+        if double := [run.name for run in runs if folders[run.name.casefold()] > 1]:
+            todo = "Give each model and suite a `name` of its own, and each factor a value once."
+            raise ConsilienceError(f"two runs in the folder {double[0]}", todo=todo)
         skips = document.get("skip", [])
         for at, skip in enumerate(skips, start=1):
             if not any(run.matches(skip) for run in runs):
@@ -117,41 +127,26 @@ def _at(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A model, a suite or a value of a factor."""
+    """A model, a suite or a value of a factor, with options of ``probe``."""
 
     name: str
-    part: str  # Its part of the folder of a run
-    options: Mapping[str, Any]  # Of ``probe``
+    options: Mapping[str, Any]
     seeds: Sequence[int | None] = (None,)
 
 
-def _named(tables: Sequence[TomlTable], spec: str) -> list[_Level]:
-    """The ``[[models]]`` or ``[[suites]]`` tables, each with a name of its own."""
-    named, keys = dict[str, _Level](), KEYS[f"{spec}s"]["items"]["properties"]
+def _named(tables: Sequence[TomlTable], spec: str) -> Iterator[_Level]:
+    """The ``[[models]]`` or ``[[suites]]`` tables."""
+    keys = KEYS[f"{spec}s"]["items"]["properties"]
     for at, table in enumerate(tables, start=1):
+        value = table[spec].strip()
         with _at(f"[[{spec}s]] {at}"):
-            value, is_several = table[spec].strip(), SEED in table[spec] and spec == "model"
+            is_several = spec == "model" and SEED in value
             if ("seeds" in table) != is_several or (is_several and "name" not in table):
                 expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
                 raise ConsilienceError(f"{spec} '{value}'", expected=expected)
-            name = table.get("name", model_name(value) or value).strip()
-            with _at("name"):
-                slug = _slug(name)
-            if slug.casefold() in named:
-                todo = f"Give each of [[{spec}s]] a `name` of its own."
-                raise ConsilienceError(f"duplicate name '{name}'", todo=todo)
-        with _at(f"[[{spec}s]] {at} ({name})"):
             options = _options({key: one for key, one in table.items() if key not in keys})
-        options, seeds = {**options, spec: value}, table.get("seeds", [None])
-        named[slug.casefold()] = _Level(name, slug, options, seeds)
-    return list(named.values())
-
-
-def _slug(name: str) -> str:
-    slug = re.sub(r"[^\w.-]+", "-", name).strip(".-")
-    if not names_a_file(slug):
-        raise ConsilienceError(f"'{name}'", expected="a short name")
-    return slug
+        name = table.get("name", model_name(value) or value).strip()
+        yield _Level(name, {**options, spec: value}, table.get("seeds", [None]))
 
 
 def _options(table: TomlTable) -> dict[str, Any]:
@@ -163,23 +158,6 @@ def _options(table: TomlTable) -> dict[str, Any]:
     return checked(ProbeOptions, keywords)
 
 
-def _factors(table: TomlTable) -> dict[str, list[_Level]]:
-    factors = {}
-    for key, values in table.items():
-        levels: dict[str, _Level] = {}
-        with _at("[factors]"):
-            for value, text in zip(values, map(_text_of, values), strict=True):
-                ((name, checked),) = _options({key: value}).items()
-                slug = re.sub(r"[^\w.-]+", "-", text)[:40]
-                if slug != text:  # it cannot be part of a folder
-                    slug += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
-                levels[text] = _Level(text, f"{name}={slug}", {name: checked})
-            if len(levels) < len(values):
-                raise ConsilienceError(f"{key} = {values!r}", expected="every value once")
-        factors[name] = list(levels.values())
-    return factors
-
-
 def _runs(
     levels: tuple[_Level, ...], factors: Sequence[str], shared: TomlTable, folder: Path
 ) -> Iterator[StudyRun]:
@@ -188,16 +166,26 @@ def _runs(
     Options of the model, the suite and the factors override those of all runs, in this order.
     """
     model, suite, *values = levels
-    chosen = tuple((name, value.name) for name, value in zip(factors, values, strict=True))
+    chosen = tuple(zip(factors, (value.name for value in values), strict=True))
     for seed in model.seeds:
-        parts = [model.part, suite.part, ",".join(value.part for value in values)]
-        parts += [] if seed is None else [f"seed-{seed}"]
-        name, options = "/".join(filter(None, parts)), {**shared, "out": folder / Path(*parts)}
+        texts = [f"{name}={SIGNS.sub('-', value)[:LONGEST]}" for name, value in chosen]
+        of_seed = "" if seed is None else f"seed-{seed}"
+        parts = [_part(model.name), _part(suite.name), ",".join(texts), of_seed]
+        name = "/".join(filter(None, parts))
+        options = {**shared, "out": folder / name}
         for level in levels:
             options |= level.options
         options["model"] = options["model"].replace(SEED, str(seed))
         of_run = model.name, suite.name, chosen, seed, name, options["out"]
         yield StudyRun(*of_run, ProbeOptions(**options))
+
+
+def _part(name: str) -> str:
+    """The part of a model or a suite of the folder of a run."""
+    part = SIGNS.sub("-", name).strip(".-")
+    if not names_a_file(part):
+        raise ConsilienceError(f"name: '{name}'", expected="a short name")
+    return part
 
 
 def _text_of(value: object) -> str:

@@ -28,11 +28,6 @@ from consilience.runs.run import Run
 from consilience.study.file import StudyRun, read_study
 from consilience.study.running import StudyState, state_of
 
-OTHER_NUMBERS = (
-    "A comparison is over the items that both models answered, so all its numbers may differ from "
-    "those of the runs above, and a difference may have the other sign."
-)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StudyReport(Displayed):
@@ -112,7 +107,7 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     shown = difference_columns(differences, "first", "second")
     columns = {"name": Column("number"), **shown, "q_value": Column("q (BH)", "p", is_extra=True)}
     notes = [
-        *[OTHER_NUMBERS] * bool(differences["n_excluded"].sum()),
+        "A comparison is over the items that both models answered.",
         f"p (Holm) and q (BH) are adjusted over all {differences['p'].is_not_nan().sum()} tests of "
         "this table. Intervals and p are not adjusted.",
         f"p: {tests_of(differences)}. detectable: the minimum detectable difference "

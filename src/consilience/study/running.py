@@ -61,9 +61,9 @@ NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "con
 RUNS: Mapping[str, Any] = {
     **dict.fromkeys(("run", "model", "suite", "cell"), pl.String), "seed": pl.Int64,
     "folder": pl.String, "state": pl.String, "done": pl.Int64, "groups": pl.Int64,
-    "queries": pl.Int64, **dict.fromkeys(("started", "finished", "message"), pl.String),
+    **dict.fromkeys(("started", "finished", "message"), pl.String),
 }  # fmt: skip
-"""One row a run. ``done``: how many of its groups have answers. ``queries``: of a dry run.
+"""One row a run; of a dry run with ``queries``. ``done``: how many of its groups have answers.
 
 ``state``: ``complete``; ``part``, some groups have answers; ``waiting``, none has; ``changed``,
 asked with other options than those of the file; ``failed``, with a message.
@@ -103,18 +103,13 @@ class StudyState(Displayed):
 
     def output(self) -> Output:
         is_whole = set(self.runs["state"]) == {"complete"}
-        settings = {"study": str(self.study.file), "folder": str(self.study.folder)}
-        return Output(
-            tables={"runs": self.runs},
-            shown=[self.table()],
-            facts={"run": record_of_settings(**settings)},
-            csv=self.table(),
-            status=3 if self.was_run and not is_whole else 0,
-        )
+        record = record_of_settings(study=str(self.study.file), folder=str(self.study.folder))
+        status = 3 if self.was_run and not is_whole else 0
+        return Output({"runs": self.runs}, [self.table()], facts={"run": record}, status=status)
 
 
-def state_of(study: Study, planned: Mapping[str, Mapping[str, Any]] | None = None) -> StudyState:
-    """How far the runs of a study are; ``planned``: further values of the rows of a dry run."""
+def state_of(study: Study) -> StudyState:
+    """How far the runs of a study are."""
     file, rows = study.folder / FAILURES, list[dict[str, Any]]()
     failures = parse_json(file.read_bytes()) if file.is_file() else {}
     for run in study.runs:
@@ -122,9 +117,9 @@ def state_of(study: Study, planned: Mapping[str, Mapping[str, Any]] | None = Non
         row |= {"run": run.name, "folder": str(run.folder), "done": 0, **_state(run)}
         if row["state"] != "complete" and run.name in failures:
             row |= {"state": "failed", "message": failures[run.name]}
-        rows.append(row | {**(planned or {}).get(run.name, {})})
+        rows.append(row)
     frame = pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
-    return StudyState(study, frame if planned else frame.drop("queries"))
+    return StudyState(study, frame)
 
 
 def _state(run: StudyRun) -> dict[str, Any]:
@@ -150,27 +145,14 @@ def plan_study(file: Path, watch: Watch = SILENT) -> StudyState:
     """How many queries each run has; no model is loaded, and nothing is written."""
     from consilience.plans import plan_of
 
-    study, planned = _read_checked(file), dict[str, dict[str, Any]]()
-    for run in study.runs:
+    state, rows = state_of(read_study(file)), list[dict[str, Any]]()
+    for run, row in zip(state.study.runs, state.runs.to_dicts(), strict=True):
         try:
             sizes = plan_of(run.options, watch=watch).sizes
-            planned[run.name] = {"groups": len(sizes), "queries": sum(sizes.values())}
+            rows.append({**row, "groups": len(sizes), "queries": sum(sizes.values())})
         except ConsilienceError as error:
-            planned[run.name] = {"state": "failed", "message": str(error)}
-    return state_of(study, planned)
-
-
-def _read_checked(file: Path) -> Study:
-    """A study without options that are for other kinds of suites."""
-    from consilience.plans import refuse_other_options
-
-    study = read_study(file)
-    for run in study.runs:
-        try:
-            refuse_other_options(run.options)
-        except ConsilienceError as error:
-            raise error.replaced(where=f"{study.file}: {run.name}") from error
-    return study
+            rows.append({**row, "state": "failed", "message": str(error)})
+    return StudyState(state.study, pl.DataFrame(rows, schema={**RUNS, "queries": pl.Int64}))
 
 
 def run_study(
@@ -184,9 +166,13 @@ def run_study(
 
     Runs are asked at the same time: each server in one thread, others in one for each worker.
     """
+    from consilience.plans import refuse_other_options
+
     if ray_address is not None and engine != "ray":
         raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
-    study = _read_checked(file)
+    study = read_study(file)
+    for run in study.runs:
+        refuse_other_options(run.options)
     runs = state_of(study).in_state("part", "waiting", "changed", "failed")
     failures, told = dict[str, str](), study.folder / FAILURES
     told.unlink(missing_ok=True)  # what failed is asked again

@@ -57,7 +57,9 @@ def test_what_is_drawn_is_drawn_by_the_seed_and_changes_no_name_number_or_field(
         "What capital of {city}, founded in 1788 by sydney people, Sydney?"
     }
     assert len(seen["typo"]) > 5 and len(seen["spaces"]) > 5
-    assert "spaces" not in by_rule(suite_of(ROWS[0] | {"question": "Why?"}))
+    assert not by_rule(suite_of(ROWS[0] | {"question": "Warum?"}))
+    german = by_rule(suite_of({"question": "Weißt du, was diese Stadt ist?", "answer": "x"}))
+    assert [*german] == ["typo", "spaces"], "was is no English word here"
 
 
 def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answer():

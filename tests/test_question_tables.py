@@ -39,7 +39,7 @@ def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
     _, out, _ = consilience("suite", "check", "mini-open", "--json")
     counts = json.loads(out)
     assert (counts["questions"], counts["groups"]) == (758, 13)
-    assert counts["by_group"][0]["max_options"] == 0
+    assert counts["by_group"][0]["options"] == "open"
     assert "is a suite of questions" in refusal(consilience, "analyze", "syntax", "mini-questions")
 
 

@@ -146,9 +146,9 @@ def stop_words(text: str, names: Sequence[str], draw: random.Random) -> str:
 
 
 DRAWN = {
+    "stop words": (stop_words, "words that say little are left out"),
     "typo": (typo, "a slip of the fingers"),
     "spaces": (spaces, "a space means nothing"),
-    "stop words": (stop_words, "words that say little are left out"),
 }
 """Changes of a question that its readers do not mind: name -> function and reason."""
 
@@ -173,8 +173,9 @@ def drafts_by_rule(questions: Questions, seed: int = 0) -> list[Proposal]:
                 text = rule["replacement"].format(**parts | cased) + base.text[match.end() :]
                 made.append((text, rule["name"], rule["reason"]))
         for name, (change, reason) in DRAWN.items():
-            draw = random.Random(f"{seed}, {base.id}, {name}")
-            made.append((change(base.text, base.names, draw), name, reason))
+            if made or change is not stop_words:  # English words, if a rule knows the question
+                draw = random.Random(f"{seed}, {base.id}, {name}")
+                made.append((change(base.text, base.names, draw), name, reason))
         known, kept = {*base.known}, fixed_in(base.text, base.names)
         for text, name, reason in made:
             if text not in known and fixed_in(text, base.names) == kept:
@@ -328,9 +329,8 @@ def rewrite_suite(
     settings: dict[str, object] = {"seed": options.seed}
     if writer:
         settings |= {"temperature": options.temperature}
-        source = (
-            Path(str(options.model)).name if Path(str(options.model)).exists() else options.model
-        )
+        model = Path(options.asked.model)
+        source = model.name if model.exists() else options.asked.model
         written, refused = draft_rewrites(
             suite, writer, options.samples, drafts, source=source, **settings
         )

@@ -21,7 +21,6 @@ from consilience.options import OutputOptions
 from consilience.report.export import (
     Displayed,
     Output,
-    Shown,
     as_csv,
     as_latex,
     as_markdown,
@@ -134,10 +133,8 @@ class Screen(Watch):
         err.print(line)
 
 
-def present(result: Displayed | Shown, options: OutputOptions) -> int:
+def present(result: Displayed, options: OutputOptions) -> int:
     """Print a result; the exit status."""
-    if isinstance(result, Shown):
-        return _present_shown(result, options)
     output = result.output()
     if options.is_document:
         print(json_text(without_nan(output.document())))
@@ -170,25 +167,3 @@ def _print(output: Output, form: TableFormat) -> None:
         out.print("\n".join(texts), end="")
     for note in output.notes():
         err.print(f"note: {shortened(note)}")
-
-
-def _present_shown(shown: Shown, output: OutputOptions) -> int:
-    """Print a result that is no ``Output`` yet; the exit status."""
-    if not output.is_document:
-        write = {"csv": as_csv, "md": as_markdown, "latex": as_latex}.get(output.format)
-        has_frame = output.format == "csv" and type(shown).frame is not Shown.frame
-        if has_frame:
-            out.print(csv_of(shown.frame()).decode(), end="")
-        for item in () if has_frame else shown.printed(output):
-            if not isinstance(item, Table) or write is None:
-                out.print(item)
-            elif output.format == "csv":
-                out.print(write(item), end="")
-            else:
-                out.print(write(replace(item, notes=all_notes(item))), end="")
-        for remark in shown.remarks(output):
-            err.print(f"note: {shortened(remark)}")
-    if output.is_document:
-        print(json_text(without_nan(shown.document())))
-    print_errors(shown.faults())
-    return shown.exit_status()

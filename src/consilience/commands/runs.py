@@ -382,7 +382,7 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
 
 @program.command("reproduce", "reproduce pararel --add mine=path/to/model")
 @takes(runs.ReproduceOptions)
-def reproduce(options: runs.ReproduceOptions) -> Output:
+def reproduce_table(options: runs.ReproduceOptions) -> Output:
     """Make tables of the papers, with a row for your own model.
 
     `pararel` and `calum` make several tables from the same runs. Existing runs are reused; rerun
@@ -391,13 +391,6 @@ def reproduce(options: runs.ReproduceOptions) -> Output:
     from consilience.reproduce import reproduction
     if options.name is None:
         return reproduction.recipes()
-    return reproduction.reproduce(options, options.watch)
-
-
-@takes(runs.ReproduceOptions)
-def reproduce_table(options: runs.ReproduceOptions) -> Output:
-    """Make tables of a paper, with our numbers next to the paper's."""
-    from consilience.reproduce import reproduction
     return reproduction.reproduce(options, options.watch)
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -19,7 +19,6 @@ from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted, visible
 from consilience.files.tables import as_pandas
 from consilience.files.write import write_whole
-from consilience.options import OutputOptions
 from consilience.report.cautions import SHOWN
 from consilience.report.table import (
     CI,
@@ -291,61 +290,6 @@ class Output(Displayed):
         lines = [] if tables else [item for item in self.shown if isinstance(item, str)]
         texts = [Table("", [], [], of) for of in (self.verdict, lines, self.notes())]
         return [one for one in [*texts[:1], *tables, *texts[1:]] if one.columns or one.notes]
-
-
-class Shown:
-    """A result; its tables are what people see, its document what programs read.
-
-    ``notes``, if it has them, are what a reader should know.
-    """
-
-    def printed(self, output: OutputOptions) -> Iterable[Table | str]:
-        """The tables and lines that a command prints."""
-        raise NotImplementedError
-
-    def document(self) -> Mapping[str, Any]:
-        """What ``--json`` prints."""
-        raise NotImplementedError
-
-    def frame(self) -> pl.DataFrame:
-        """All numbers, as ``--format csv`` prints them."""
-        raise NotImplementedError
-
-    def remarks(self, output: OutputOptions) -> Sequence[str]:
-        """The notes that a command prints below a table."""
-        return getattr(self, "notes", ())
-
-    def faults(self) -> Sequence[str]:
-        """Errors that it lists, for standard error."""
-        return ()
-
-    def exit_status(self) -> int:
-        """The exit status of the command."""
-        return 0
-
-    def to_polars(self) -> pl.DataFrame:
-        """All numbers."""
-        return self.frame()
-
-    def to_pandas(self) -> Any:
-        """All numbers as a pandas frame."""
-        return as_pandas(self.frame())
-
-    def __repr__(self) -> str:
-        return "\n\n".join(map(table_text, self._tables()))
-
-    def _repr_html_(self) -> str:
-        return "".join(map(table_html, self._tables()))
-
-    def _tables(self) -> Iterator[Table]:
-        return (item for item in self.printed(OutputOptions()) if isinstance(item, Table))
-
-
-def in_sentences(verdict: Sequence[str], output: OutputOptions) -> list[Table | str]:
-    """A result in sentences, where text is printed; in Markdown an empty line ends their list."""
-    if not verdict or output.format not in ("table", "md"):
-        return []
-    return [Table("", [], [], verdict), *[""] * (output.format == "md")]
 
 
 def record_of(**settings: object) -> dict[str, Any]:

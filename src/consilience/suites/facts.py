@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from consilience.files.rows import (
 from consilience.types import (
     FACT_COLUMNS,
     PATTERN_COLUMNS,
-    Candidates,
     Draft,
     Relation,
     Suite,
@@ -188,24 +187,3 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
         return replace(relation, facts=tuple(relation.facts[index] for index in chosen))
 
     return replace(suite, relations=tuple(map(sample, suite.relations)))
-
-
-def leave_out_objects(suite: Suite, objects: Mapping[str, Collection[str]]) -> Suite:
-    """The suite without the facts whose objects, by relation, its authors leave out."""
-    relations, notes = [], []
-    for relation in suite.relations:
-        rest = without_objects(relation, objects.get(relation.id, ()))
-        if dropped := len(relation.facts) - len(rest.facts):
-            notes.append(
-                f"{relation.id}: {dropped} tuples left out, see note 11 of the ParaRel paper"
-            )
-        relations.append(rest)
-    return replace(suite, relations=tuple(relations), notes=(*suite.notes, *notes))
-
-
-def without_objects(relation: Relation, objects: Collection[str]) -> Relation:
-    """The relation without the facts that have one of ``objects``, also as candidates."""
-    facts = tuple(fact for fact in relation.facts if fact.object not in objects)
-    if len(facts) == len(relation.facts):
-        return relation
-    return replace(relation, facts=facts, candidates=Candidates.of(facts))

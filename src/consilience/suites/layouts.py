@@ -29,7 +29,7 @@ from consilience.files.write import (
     refuse_occupied,
     write_whole,
 )
-from consilience.suites.facts import is_suite, leave_out_objects, read_folder
+from consilience.suites.facts import is_suite, read_folder
 from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Cardinality, Draft, Suite
 
 SOURCES: dict[str, str] = {
@@ -210,7 +210,7 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
     def rows(path: Path, columns: Sequence[Column]) -> Iterator[Row]:
         return read_table(read_rows(path, problems), columns, problems, str(path))
 
-    relations = []
+    relations, notes = [], []
     for id_, label, cardinality in _RELATIONS:
         path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
         draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
@@ -228,13 +228,18 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
                 todo="Fetch the release again with `consilience suite fetch pararel`.",
             )
             problems.append(error)
+        dropped = 0
         for row in rows(root / "trex_lms_vocab" / path.name, TREX):
-            draft.add_fact(row)
+            if row["object"] in MIXED_OBJECTS.get(id_, ()):
+                dropped += 1
+            else:
+                draft.add_fact(row)
+        if dropped:
+            notes.append(f"{id_}: {dropped} tuples left out, see note 11 of the ParaRel paper")
         relations.append(draft.relation(problems))
-    has_edges = any(relation.edges for relation in relations)
-    notes = () if has_edges else ("no pattern graphs: no numbers for kinds of edits",)
-    suite = Suite("pararel", tuple(relations), "published", notes)
-    return leave_out_objects(suite, MIXED_OBJECTS)
+    if not any(relation.edges for relation in relations):
+        notes.insert(0, "no pattern graphs: no numbers for kinds of edits")
+    return Suite("pararel", tuple(relations), "published", tuple(notes))
 
 
 def load_folder(folder: Path, *, check_release: bool = False) -> Suite:

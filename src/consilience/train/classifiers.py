@@ -269,7 +269,7 @@ class PairTrainer(BatchTrainer):
             self.tokenizer.save_pretrained(place)
             replace(self.heads.reading, indicators=self.tasks[name].indicators).save(place)
         return {
-            "validation": {name: float(best[f"eval_{name}_accuracy"]) for name in self.validation},
+            "validation": {name: float(best[f"{name}_accuracy"]) for name in self.validation},
             "epochs": self.state.global_step // self.batches.per_epoch,
             "notes": self.notes,
         }
@@ -411,12 +411,13 @@ class Finetuning(Displayed):
     def output(self) -> Output:
         """Accuracy of each seed on each task and the mean, and how the best model is used."""
         task, options = self.task, self.options
-        trainings = self.trainings.items()
-        rows = [
-            {"seed": seed, **of["validation"], "epochs": of["epochs"]} for seed, of in trainings
-        ]
-        seeds = pl.DataFrame(rows)
-        tasks = seeds.columns[1:-1]
+        rows: list[dict[str, Any]] = [
+            {"seed": seed, **of["validation"], "epochs": of["epochs"],
+             "folder": str(options.out / f"seed-{seed}")}
+            for seed, of in self.trainings.items()
+        ]  # fmt: skip
+        seeds, best = pl.DataFrame(rows), max(rows, key=lambda row: float(row[task]))
+        tasks = seeds.columns[1:-2]
         rows = [{**row, "seed": str(row["seed"])} for row in rows]
         if len(rows) > 1:
             means = {name: Cell(fmean(seeds[name]), std=stdev(seeds[name])) for name in tasks}
@@ -426,8 +427,7 @@ class Finetuning(Displayed):
             "epochs": Column("epochs", "count"),
         }  # fmt: skip
         title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
-        _, seed = max((of["validation"][task], -seed) for seed, of in trainings)
-        model, data = options.out / f"seed-{-seed}" / task, options.validation
+        model, data = Path(best["folder"]) / task, options.validation
         if data.endswith(("#1", "#2")):  # the other half
             data = data[:-1] + ("2" if data.endswith("1") else "1")
         measure = f"consilience probe --model {model} --suite {options.task}"
@@ -439,11 +439,5 @@ class Finetuning(Displayed):
             f'  model = pipeline("text-classification", model="{model}")',
             f"Measure its consistency: {measure} --data {data}",
         ]
-        of_seeds = [
-            {"seed": seed, "validation": of["validation"], "epochs": of["epochs"],
-             "folder": str(options.out / f"seed-{seed}")}
-            for seed, of in trainings
-        ]  # fmt: skip
-        facts = {"model": options.model, "task": task, "seeds": of_seeds}
         notes = next(iter(self.trainings.values()))["notes"]  # the same of every seed
-        return Output({}, shown, cautions=notes, facts=facts, csv=seeds)
+        return Output({"seeds": seeds}, shown, (), notes, {"model": options.model, "task": task})

@@ -30,7 +30,7 @@ from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol,
 from consilience.core.expectations import linked_questions
 from consilience.core.items import Floats
 from consilience.core.provenance import versions
-from consilience.core.text import listed
+from consilience.core.text import counted, listed
 from consilience.files.read import read_rows, read_text
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
@@ -380,19 +380,14 @@ def fact_items(
     options = (
         sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
     )
-    limits = " that ends in the object" if is_causal else ""
-    for found, is_there, expected in (
-        (
-            "candidates in several languages or forms",
-            bool(relation.names),
-            "one list of candidates",
-        ),
-        (f"no pattern{limits}", not patterns, "two patterns that can differ"),
-        (f"one pattern{limits}", len(patterns) == 1, "two patterns that can differ"),
-        ("no candidate of one token", not options, "two or more"),
-        ("one candidate of one token", len(options) == 1, "two or more"),
+    limits = " ending in the object" if is_causal else ""
+    for found, is_there in (
+        ("candidates in several languages or forms", bool(relation.names)),
+        (f"{counted(len(patterns), 'pattern')}{limits}", len(patterns) < 2),
+        (f"{counted(len(options), 'candidate')} of one token", len(options) < 2),
     ):
         if is_there:
+            expected = "one list of candidates, two patterns or more, and two candidates or more"
             todo = "Train on another relation."
             raise ConsilienceError(f"{relation.id} has {found}", expected=expected, todo=todo)
     picks = [
@@ -731,7 +726,7 @@ class ConsistencyTrainer(BatchTrainer):
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         """Whether the checkpoint is the best so far; of equal ones the last."""
-        ranks = [rank(validation_of(log), self.training.chosen_by) for log in self.validations]
+        ranks = [rank(one, self.training.chosen_by) for one in self.validations]
         is_best = ranks[-1] == max(ranks)
         if is_best:
             self.state.best_metric = ranks[-1][0]
@@ -751,15 +746,9 @@ class ConsistencyTrainer(BatchTrainer):
             card = adapter_card(self.training, base, self.loaded.kind)
             (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
-            "validation": validation_of(best),
+            "validation": {name: best[name] for name in (*VALIDATED, TIE_METRIC) if name in best},
             "checkpoint": {"step": best["step"], "updates": self.state.global_step},
         }
-
-
-def validation_of(log: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a validation as it was logged."""
-    names = [name for name in (*VALIDATED, TIE_METRIC) if f"eval_{name}" in log]
-    return {name: float(log[f"eval_{name}"]) for name in names}
 
 
 def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:

@@ -107,7 +107,7 @@ def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -
         after = _measured(measures, model, path.with_name("after"))
         compared, harms = dict[str, pl.DataFrame](), list[dict[str, Any]]()
         for name, run in before.items():
-            tables = {"before": run.answers, IMPROVED: after[name].answers}
+            tables = {"before": run.answers, "after": after[name].answers}
             compared[name] = compare(tables, run.suite, run.protocol)
             file = _beside(path.with_name("comparison"), name).with_suffix(".csv")
             write_whole(file, csv_of(compared[name]))

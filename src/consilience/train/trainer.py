@@ -204,10 +204,7 @@ class BatchTrainer(Trainer):
         raise NotImplementedError
 
     def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
-        """Save the best checkpoint as a model; what is recorded of it.
-
-        ``best``: its validation, as it was logged.
-        """
+        """Save the best checkpoint as a model; what is recorded of it. ``best``: its validation."""
         raise NotImplementedError
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
@@ -221,8 +218,9 @@ class BatchTrainer(Trainer):
 
     @property
     def validations(self) -> list[dict[str, Any]]:
-        """What was logged of each validation."""
-        return [log for log in self.state.log_history if "eval_accuracy" in log]
+        """The metrics of each validation, with its ``step``."""
+        logs = [log for log in self.state.log_history if "eval_accuracy" in log]
+        return [{name.removeprefix("eval_"): x for name, x in log.items()} for log in logs]
 
     def check_finite(self, loss: torch.Tensor, name: str, todo: str) -> None:
         """Stop the training where its loss is not a finite number."""

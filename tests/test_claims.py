@@ -7,7 +7,7 @@ import pytest
 from checks import output
 from conftest import cases, cells
 from consilience.metrics.statistics import holm
-from consilience.options.runs import ReproduceOptions
+from consilience.options.others import ReproduceOptions
 from consilience.report.papers import paper_numbers
 from consilience.reproduce.claims import counted as count
 from consilience.reproduce.recipe import Work

@@ -21,8 +21,8 @@ from consilience.elsewhere.exports import exported_rows
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function, position
+from consilience.options.others import ExportOptions
 from consilience.options.probe import ProbeOptions
-from consilience.options.suites import ExportOptions
 from consilience.plans import plan_of
 from consilience.plans.asking import query_table
 from consilience.plans.facts import ask, ask_suite, group_of, texts_of

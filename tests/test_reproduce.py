@@ -9,7 +9,7 @@ import pytest
 
 from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
-from consilience.options.runs import ReproduceOptions
+from consilience.options.others import ReproduceOptions
 from consilience.report import papers
 from consilience.report.export import as_markdown
 from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers

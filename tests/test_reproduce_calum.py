@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from conftest import WORDS, cells, real_data
-from consilience.options.runs import ReproduceOptions
+from consilience.options.others import ReproduceOptions
 from consilience.report.papers import paper_numbers
 from consilience.reproduce.calum import BACKBONES, GROUPS, VARIANTS
 from consilience.reproduce.recipe import Work

@@ -11,7 +11,7 @@ from conftest import cases
 from consilience import Suite
 from consilience.authoring import rewriting
 from consilience.authoring.rewriting import draft_rewrites
-from consilience.options.suites import RewriteOptions
+from consilience.options.others import RewriteOptions
 from scoring_server import VLLM, scoring_server
 from test_prompted import CHAT
 

@@ -24,7 +24,7 @@ from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, is_chat_model, load_prompt_model
 from consilience.models.prompt_tokens import Writing
-from consilience.options.suites import RewriteOptions
+from consilience.options.others import RewriteOptions
 from consilience.report.export import Output
 from consilience.suites.facts import select_relations
 from consilience.suites.question_suites import (

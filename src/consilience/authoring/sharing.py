@@ -13,12 +13,11 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import CHECKS, ISSUES, audit
-from consilience.core.errors import Watch, unknown_name
+from consilience.core.errors import SuiteKind, Watch, unknown_name
 from consilience.core.factors import Edge
 from consilience.core.text import counted, spread
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.metrics.statistics import NAN
-from consilience.options.suites import SuiteKind
 from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output
 from consilience.report.table import Column, Table, Value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, PublishFormat, Watch
-from consilience.options import FilePath, Option, OptionalPath, Watched, runs, shared, takes
+from consilience.options import FilePath, Option, OptionalPath, others, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeCommand(ProbeOptions, Watched):
+class ProbeCommand(ProbeOptions):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
     dry_run: Annotated[bool, Option(
         "Print what would be asked, and how long it takes; write nothing.")] = False
+    watch: Watch = SILENT
 
 
 @program.command("probe",
@@ -54,8 +55,8 @@ def probe(options: ProbeCommand) -> Displayed:
 @program.command("score",
     "score answers.jsonl --factor template=style --out runs/mine",
     "score runs/bert --protocol strict --format csv")
-@takes(runs.ScoreOptions)
-def score(options: runs.ScoreOptions) -> Output:
+@takes(others.ScoreOptions)
+def score(options: others.ScoreOptions) -> Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
     A table has the columns item, gold, answer, perhaps options, and one for each factor: what
@@ -381,8 +382,8 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
 
 
 @program.command("reproduce", "reproduce pararel --add mine=path/to/model")
-@takes(runs.ReproduceOptions)
-def reproduce_table(options: runs.ReproduceOptions) -> Output:
+@takes(others.ReproduceOptions)
+def reproduce_table(options: others.ReproduceOptions) -> Output:
     """Make tables of the papers, with a row for your own model.
 
     `pararel` and `calum` make several tables from the same runs. Existing runs are reused; rerun

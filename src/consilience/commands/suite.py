@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, Watch
+from consilience.core.errors import SILENT, SuiteKind, Watch
 from consilience.options import FilePath, Option, OptionalPath, shared, takes
-from consilience.options.suites import ExportOptions, RewriteOptions, SuiteKind
+from consilience.options.others import ExportOptions, RewriteOptions
 
 if TYPE_CHECKING:
     from consilience.authoring.annotation import ScoredSheets

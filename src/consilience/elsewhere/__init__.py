@@ -16,7 +16,7 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere.exports import fact_answers, joined
 from consilience.elsewhere.formats import frames_in
 from consilience.elsewhere.table import ANSWERS, READ, TAKEN, Elsewhere, Table, counted_table
-from consilience.options.runs import ScoreOptions
+from consilience.options.others import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
 from consilience.runs.run import Run

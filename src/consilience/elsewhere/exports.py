@@ -25,9 +25,8 @@ from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_sever
 from consilience.files.tables import text_of
 from consilience.files.write import make_folder, write_whole
 from consilience.options import parameters
+from consilience.options.others import ExportOptions, ScoreOptions
 from consilience.options.probe import AskedOptions, ProbeOptions
-from consilience.options.runs import ScoreOptions
-from consilience.options.suites import ExportOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
 from consilience.plans.questions import Presented
 from consilience.report.export import Output

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature, unwrap
 from pathlib import Path
@@ -33,14 +33,7 @@ from typing import (
 
 import click
 
-from consilience.core.errors import (
-    SILENT,
-    ConsilienceError,
-    TableFormat,
-    Watch,
-    did_you_mean,
-    missing,
-)
+from consilience.core.errors import ConsilienceError, TableFormat, did_you_mean, missing
 
 if TYPE_CHECKING:  # a caller may give a text, too
     FilePath: TypeAlias = Any
@@ -260,14 +253,6 @@ class Options:
         """Check every value; paths may be text, and lists one text with commas."""
         for name, value in checked(type(self), vars(self)).items():
             object.__setattr__(self, name, value)
-
-
-@dataclass(frozen=True)
-class Watched(Options):
-    """Options of work that takes time."""
-
-    watch: Watch = field(default=SILENT, kw_only=True, repr=False, compare=False)
-    """Shows progress; by default nothing is shown."""
 
 
 def plain_signature(declares: Callable[..., Any]) -> Signature:

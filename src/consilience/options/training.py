@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from consilience.core.errors import Joined, Loss, Pool, TrainingText
-from consilience.options import QUESTIONS, FilePath, Option, OptionalPath, Watched, shared
+from consilience.core.errors import SILENT, Joined, Loss, Pool, TrainingText, Watch
+from consilience.options import QUESTIONS, FilePath, Option, OptionalPath, Options, shared
 
 # fmt: off
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveOptions(Watched):
+class ImproveOptions(Options):
     model: Annotated[str, Option("The masked or causal model: a Hub id or a folder.", "M", "-m")]
     suite: Annotated[str, Option("Train on this suite of facts, or of questions.", "S", "-s")]
     train_groups: Annotated[Sequence[str], Option(
@@ -62,10 +62,11 @@ class ImproveOptions(Watched):
     bf16: shared.Bf16 = False
     device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False
+    watch: Watch = SILENT
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(Watched):
+class FinetuneOptions(Options):
     model: Annotated[str, Option("The model: a Hub id, a folder, a GGUF file.", "M", "-m")]
     task: Annotated[str, Option("The task: a name, or a TOML file.", "T")]
     train: Annotated[str, Option("Training pairs: a file, or hub:SPLIT.", "F")]
@@ -96,3 +97,4 @@ class FinetuneOptions(Watched):
     bf16: shared.Bf16 = False
     device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False
+    watch: Watch = SILENT

@@ -15,8 +15,8 @@ from consilience.core.factors import WHOLE, Part
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import NAN
 from consilience.options import DeclaredOption, Options, parameters
+from consilience.options.others import ReproduceOptions
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ReproduceOptions
 from consilience.probing.probe import probe
 from consilience.report.papers import Key, Measured, paper_numbers
 from consilience.report.table import Table

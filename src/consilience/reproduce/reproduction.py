@@ -13,7 +13,7 @@ import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
 from consilience.files.write import csv_of, make_folder, write_whole
-from consilience.options.runs import ReproduceOptions
+from consilience.options.others import ReproduceOptions
 from consilience.report import papers
 from consilience.report.export import Output, record_of, save_table
 from consilience.report.papers import BESIDE_SCHEMA, Key, Measured

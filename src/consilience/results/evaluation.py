@@ -23,8 +23,8 @@ from consilience.files.write import path_of, write_whole
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
 from consilience.options import parameters, refuse_unknown, typed
+from consilience.options.others import ScoreOptions
 from consilience.options.probe import ProbeOptions
-from consilience.options.runs import ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
 from consilience.probing import probe as probing
 from consilience.probing.counting import CountedRun, count_run, counted_by, save_counted

@@ -1,4 +1,4 @@
-"""The options of commands on runs, of analyses, of studies and of ``reproduce``."""
+"""The options of score, reproduce, suite export and suite rewrite, which functions pass on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.options import FilePath, Option, OptionalPath, Options, Watched, shared
+from consilience.core.errors import SILENT, ExportFormat, Watch
+from consilience.options import FilePath, Option, OptionalPath, Options, shared
+from consilience.options.probe import AskedOptions, ProbeOptions
 
 # fmt: off
 
@@ -32,7 +34,7 @@ class ScoreOptions(Options):
 
 
 @dataclass(frozen=True)
-class ReproduceOptions(Watched):
+class ReproduceOptions(Options):
     name: Annotated[str | None, Option(
         "pararel, calum, or one table or figure. Leave it out to list all.")] = None
     _: KW_ONLY
@@ -50,3 +52,42 @@ class ReproduceOptions(Watched):
     device: Annotated[str, Option(
         "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
     dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False
+    watch: Watch = SILENT
+
+
+@dataclass(frozen=True)
+class ExportOptions(AskedOptions):
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder or a file of questions.", "SUITE")] = "mini"
+    _: KW_ONLY
+    format: Annotated[ExportFormat | None, Option(
+        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].")] = None
+    out: Annotated[OptionalPath, Option(
+        "Write to this file; lm-eval: into this folder.", "FILE", "-o")] = None
+
+
+@dataclass(frozen=True)
+class RewriteOptions(Options):
+    suite: Annotated[str, Option("The suite: a name, a folder, or a file of questions.", "SUITE")]
+    _: KW_ONLY
+    out: Annotated[FilePath, Option(
+        "Write the proposals to this new file (.jsonl or .csv).", "FILE", "-o")]
+    model: Annotated[str | None, Option(
+        "The model that writes [default: none; rules rewrite questions].", "M", "-m")] = None
+    columns: shared.ColumnNames = None
+    groups: shared.Groups = None
+    samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
+    temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
+    seed: Annotated[int, Option("Seed of what is drawn.", min=0)] = 0
+    device: shared.Device = "auto"
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    watch: Watch = SILENT
+
+    @property
+    def asked(self) -> ProbeOptions:
+        """The options of ``probe`` for the model that writes."""
+        return ProbeOptions(
+            model=self.model or "none", device=self.device, base_url=self.base_url,
+            api_key_env=self.api_key_env,
+        )

@@ -29,12 +29,6 @@ from consilience.plans import plan_of
 from consilience.probing import probe
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
-from consilience.report.analysis_tables import (
-    FactorView,
-    factor_table,
-    factor_verdict,
-    view_notes,
-)
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.columns import EDITS, frame_table, numbered
@@ -201,7 +195,7 @@ def analyze_tasks(
 
 def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Output:
     """Consistency by factor, variance components and the range of accuracy of each run."""
-    views: list[FactorView] = []
+    views: list[layouts.FactorView] = []
     for run in open_runs(paths):
         suite = run.suite
         suite = suite if groups is None else select_relations(suite, groups)
@@ -216,7 +210,7 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
         views += found
     of_run = f" of {views[0].name}" if len(views) == 1 else ""
     shown: list[Table | str] = [
-        factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
+        layouts.factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
     ]
     frames = {
         name: [getattr(view.tables, name) for view in views]
@@ -228,8 +222,8 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
         name: pl.concat(of.select(run, pl.all()) for run, of in zip(names, frame, strict=True))
         for name, frame in frames.items()
     }
-    verdict = factor_verdict(views)
-    return Output(tables, shown, verdict, view_notes(views), csv=_numbers(tables))
+    verdict = layouts.factor_verdict(views)
+    return Output(tables, shown, verdict, layouts.view_notes(views), csv=_numbers(tables))
 
 
 def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -255,7 +249,7 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
 
 
-def factor_views(run: Run, suite: Suite, answers: Prepared) -> list[FactorView]:
+def factor_views(run: Run, suite: Suite, answers: Prepared) -> list[layouts.FactorView]:
     """The factors of questions; groups with the same factors are counted together, others not."""
     designs: dict[FactorialDesign, list[str]] = {}
     for relation in answers.relations:
@@ -267,7 +261,7 @@ def factor_views(run: Run, suite: Suite, answers: Prepared) -> list[FactorView]:
     for design, names in designs.items():
         grids = {name: answers.views(suite[name], "strict")["pairs"] for name in names}
         label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(FactorView(label, factor_tables(grids, design), noise))
+        views.append(layouts.FactorView(label, factor_tables(grids, design), noise))
     return views
 
 

@@ -53,7 +53,7 @@ $(VENV)/.site: $(READY) requirements/site.txt
 test: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest
 
-# Units of work on a Ray cluster of three nodes on this machine; needs more packages: the extra ray.
+# A study on a Ray cluster of three nodes on this machine, one of which is killed; needs the extra ray.
 test-ray: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_ray.py

@@ -127,7 +127,7 @@ def test_facts_that_were_not_asked_are_counted(consilience, model_folder, tmp_pa
     asked, several = base["answer"].count(), base["excluded"].str.contains("split into").sum()
     assert (asked + several, asked > 0, several > 0) == (9, True, True)
     (line,) = [line for line in err.splitlines() if "were not asked" in line]
-    assert line.startswith(f"note: {answers['excluded'].count()} of 81 queries were not asked")
+    assert line.startswith(f"note: {answers['excluded'].count()} of 81 queries (")
     document = json.loads(output(consilience, "score", tmp_path / "r", "--json"))
     assert line == f"note: {document['warnings'][0]}"
     only = {"metric": "accuracy", "over": "all", "kind": "whole"}
@@ -151,7 +151,7 @@ def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
         path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
     status, out, err = consilience("score", path, "--suite", "mini", "--format", "csv")
     assert status == 0
-    assert "note: 1 of 9 queries have no answer, which counts as wrong (1 in capital)" in err
+    assert "note: 1 of 9 queries (1 in capital) have no answer and count as wrong" in err
     found = pl.read_csv(out.encode()).filter(group="capital", kind="whole")
     found = dict(found.select("metric", "value").iter_rows())
     assert (found["accuracy"], found["consistency"]) == (1, 0)

@@ -94,7 +94,7 @@ def test_runs_are_compared_on_what_both_have(items, more, queries, questions, si
         assert {of.coded.height for of in common.answers.values()} == {queries}
         counts = ", ".join(sizes[run.label] for run in (first, second))
         asked = f"{questions} question{'s' * (questions > 1)}"
-        line = f"Compared on the {queries} queries that all runs have, of {asked} ({counts})."
+        line = f"Compared on the {queries} queries ({asked}) that all runs have: {counts}."
         found = [note.partition(" (docs")[0] for note in compared.notes if "Compared" in note]
         assert found == [line] * ({queries} != {6, size})
         alone = asked_nothing_else(tmp_path / first.label, common)
@@ -121,14 +121,14 @@ def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
     patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
     suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
     compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
-    assert compared.notes[0].startswith("Compared on the 2 queries that all runs have, of 1 fact (")
+    assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have: ")
 
 
 def test_several_runs_are_compared_on_what_all_have(tmp_path):
     parts = (BASE, BASE[1:], BASE[:2])
     compared = cs.compare(*(quiz(tmp_path, f"run {at}", of) for at, of in enumerate(parts)))
     counts = "6 in run 0, 4 in run 1, 4 in run 2"
-    line = f"Compared on the 2 queries that all runs have, of 1 question ({counts})."
+    line = f"Compared on the 2 queries (1 question) that all runs have: {counts}."
     assert compared.notes[0].startswith(line)
     assert [group.id for group in compared.suite] == ["g"]
 
@@ -161,7 +161,7 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
     for pair in (runs, runs[::-1]):
         common, compared = Common.of(pair, pair[0].suite), cs.compare(*pair)
         assert common.suite.relations[0].design.variants == ("order=AB", "order=BA")
-        assert "Compared on the 9 queries that all runs have, of 5 questions" in compared.notes[0]
+        assert "Compared on the 9 queries (5 questions) that all runs have" in compared.notes[0]
         alone = asked_nothing_else(tmp_path / pair[0].label, common)
         numbers = [
             in_numbers(of).drop("first_value", "second_value")

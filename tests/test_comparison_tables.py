@@ -156,7 +156,7 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
     for first, second in (("few", "all"), ("all", "few")):
         status, out, err = consilience("compare", first, second, "--by", "metric", "--json")
         assert status == 0
-        assert "Compared on the 36 queries that all runs have, of 4 facts (" in err + out
+        assert "Compared on the 36 queries (4 facts) that all runs have" in err + out
         rows = json.loads(out)["differences"]
         assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
     err = refusal(consilience, "compare", "other", "all")

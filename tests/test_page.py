@@ -270,7 +270,7 @@ def test_a_run_that_was_stopped_does_not_look_whole(copied):
     assert len(html.rows("Each relation, in percent")) == 2
     document = json.loads(run_command("report", run, "--json")[1])
     for note in (
-        "Not finished: the numbers are of the answers so far", "1 of 3 relations (B) have no answers",
+        "Not finished: the numbers cover the answers so far", "1 of 3 relations (B) have no answers",
     ):  # fmt: skip
         assert note in html.text and any(note in warning for warning in document["warnings"])
     assert document["run"]["versions"]["consilience"] and "git" in document["run"]
@@ -346,17 +346,13 @@ def test_a_report_compares_the_pairs_that_compare_does(tmp_path):
     )
     kept_run(tmp_path / "two", run.suite, answers.with_columns(input=run.queries["input"]))
     specs = [f"one={pair_run(tmp_path / 'one', {1, 3, 10})}", f"two={tmp_path / 'two'}"]
-    note = (
-        "Compared on the 27 queries that all runs have, of 9 sentence pairs (36 in one, 27 in two)"
-    )
+    note = "Compared on the 27 queries (9 sentence pairs) that all runs have: 36 in one, 27 in two"
     html = page_of(*specs, "--out", tmp_path / "page.html")
     assert note in html.text
     for name in ("one", "two"):
         assert f"{name}: rte, reverse: 1 right label became wrong" in html.text
     assert note in run_command("compare", *specs)[2]
-    assert html.text.count("were not asked, and no number counts them") == 2, (
-        "shown, and in Details"
-    )
+    assert html.text.count("were not asked and enter no number") == 2, "shown, and in Details"
     assert "two: 3 of 27 queries were not asked" in html.text
 
 

@@ -164,7 +164,7 @@ def test_runs_with_other_pairs_are_compared_on_those_of_both(
         assert perturb(model, data=other, out=name)[0] == 0
     for name, items in (("five", 5), ("first", 7), ("label", 7)):
         _, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
-        assert f"Compared on the {3 * items} queries that all runs have, of {items} " in err
+        assert f"Compared on the {3 * items} queries ({items} " in err
 
 
 def test_every_perturbation(classifier, perturb, tmp_path):

@@ -330,6 +330,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
     """
     if "options" not in table.rows.columns:
         table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
+    _check_orders(table)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
 
@@ -349,7 +350,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         right = [text for text in texts if text in of_row] if texts else sorted({*of_row})
         known = first.setdefault(key, (sorted(texts), right))
         if options is not None and len({*texts}) < max(2, len(texts)):
-            reasons[key] = "whose options are no list of different texts"
+            reasons[key] = 'whose options are no list of different texts, such as ["yes", "no"]'
         elif known[0] != sorted(texts):
             reasons[key] = "with other options in some rows"
         elif texts and len(right) != 1:
@@ -367,6 +368,17 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
         table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
     return golds
+
+
+def _check_orders(table: Table) -> None:
+    """Raise for options that are the same in all orders: a letter would mean another one there."""
+    if "order" in table.rows.columns:
+        of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
+        of_items = of_items.filter(pl.col("order") > 1)
+        are_letters = table.rows["gold"].cast(pl.String).is_in(LETTERS).all()
+        if of_items["options"].max() == 1 and (are_letters or table.rows["options"].count()):
+            found, expected = "the same options in all orders", "`options` as shown in each row"
+            raise ConsilienceError(found, expected=expected, where=table.where)
 
 
 def _with_questions(

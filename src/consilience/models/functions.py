@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -287,9 +287,8 @@ class Baseline(Chooser):
             most = self.most.get((shown.group, len(shown.options)), 0)
             return self._at(shown.options, most, shown.text)
         if candidates is None:
-            texts = (segment.text for segment in shown)
-            size = len(self.labels)
-            return self._at(range(size), self.most["", size], *texts)
+            most = self.most["", len(self.labels)]
+            return self._at(range(len(self.labels)), most, *(segment.text for segment in shown))
         words, counts = candidates.words, candidates.counts
         if self.name == "oracle":
             return words.index(shown.gold)
@@ -329,13 +328,12 @@ def label_baseline(
 
 def prompt_baseline(name: str, questions: Sequence[Question], seed: int) -> Baseline:
     """The baseline of that name for questions."""
-    golds: dict[str, list[str]] = {}
-    counts: dict[tuple[str, int], Counter[int]] = {}
+    golds = defaultdict[str, list[str]](list)
+    counts = defaultdict[tuple[str, int], Counter[int]](Counter)
     for one in questions:
-        of_group = golds.setdefault(one.group, [])
-        of_group.append(one.gold.text)
-        at = one.gold_position if one.options else of_group.index(one.gold.text)
-        counts.setdefault((one.group, len(one.options)), Counter())[at] += 1
+        golds[one.group].append(one.gold.text)
+        at = one.gold_position if one.options else golds[one.group].index(one.gold.text)
+        counts[one.group, len(one.options)][at] += 1
     # Of equally frequent positions the first in the order of the options, not of the questions.
     most = {key: min(of, key=lambda at: (-of[at], at)) for key, of in counts.items()}
     return Baseline(name, seed, "questions", (), most, golds)

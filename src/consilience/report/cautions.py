@@ -124,8 +124,8 @@ def _unanswered(known: Known) -> Iterator[Fields]:
     without = rows.filter(pl.col("answer").is_null()).sort("group", "item", "variant_index")
     is_left_out = pl.col("excluded").is_not_null()
     for what, lacking, reason in (
-        ("were not asked, and no number counts them", without.filter(is_left_out), "excluded"),
-        ("have no answer, which counts as wrong", without.filter(~is_left_out), "error"),
+        ("were not asked and enter no number", without.filter(is_left_out), "excluded"),
+        ("have no answer and count as wrong", without.filter(~is_left_out), "error"),
     ):
         if lacking.is_empty():
             continue
@@ -133,10 +133,9 @@ def _unanswered(known: Known) -> Iterator[Fields]:
         groups = listed([f"{size:,} in {group}" for group, size in sizes.rows()])
         first = lacking.drop_nulls(reason)[:1] if reason in lacking.columns else lacking[:0]
         example = "".join(
-            f"; for example {of['group']} {of['item']}: {str(of[reason]).rstrip('.')}"
-            for of in first.to_dicts()
+            f"; for example {of['item']}: {str(of[reason]).rstrip('.')}" for of in first.to_dicts()
         )
-        yield {"what": f"{lacking.height:,} of {rows.height:,} queries {what} ({groups}){example}"}
+        yield {"what": f"{lacking.height:,} of {rows.height:,} queries ({groups}) {what}{example}"}
 
 
 def _constant(known: Known) -> Iterator[Fields]:
@@ -148,8 +147,7 @@ def _constant(known: Known) -> Iterator[Fields]:
         yield {
             "groups": f"{len(groups)} of {counted(len(known.suite), words.group)}",
             "most": f"{NEARLY_CONSTANT * 100:.0f} %",
-            "same": "name the option in the same place" if by_option
-            else f"are the same {words.answer}",
+            "same": "the option in one place" if by_option else f"one {words.answer}",
         }  # fmt: skip
 
 
@@ -294,8 +292,8 @@ def _noise(known: Known) -> Iterator[Fields]:
             if not math.isnan(floor["low"]):
                 share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
             changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
-            so = "a difference between runs in this range says nothing"
-            yield {"run": "the model", "changed": changed, "so": so}
+            what = f"Asked the same prompts again, the model changed {changed}"
+            yield {"what": f"{what}: differences between runs that are this small may be noise"}
     if known.compared is None:
         return
     headlines = known.compared.filter(
@@ -309,26 +307,26 @@ def _noise(known: Known) -> Iterator[Fields]:
         if len(inside):
             named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
             changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
-            so = f"{runs[1]} differs from {runs[0]} by no more than that in {named}"
-            yield {"run": floor["run"], "changed": changed, "so": so}
+            what = f"{runs[1]} differs from {runs[0]} in {named} by no more than the {changed}"
+            yield {"what": f"{what} that {floor['run']} changed when it was asked again"}
 
 
 CAUTIONS = (
     Condition(
         "unfinished", _unfinished,
-        "Not finished: the numbers are of the answers so far. Rerun the command of the run to "
-        "resume it.", "reliability.md",
+        "Not finished: the numbers cover the answers so far. To resume, repeat the run's command.",
+        "reliability.md",
     ),
     Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
     Condition(
         "constant", _constant,
-        "In {groups} more than {most} of the answers {same}, whatever is asked. High consistency "
-        "says nothing there: read the chance-corrected consistency.", "numbers.md",
+        "In {groups} the model gave {same} in over {most} of its answers. That alone makes "
+        "consistency high: read the chance-corrected one there.", "numbers.md",
     ),
     Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
     Condition(
         "part", _part,
-        "Compared on the {queries} that all runs have, of {items} ({sizes}).", "compare.md",
+        "Compared on the {queries} ({items}) that all runs have: {sizes}.", "compare.md",
     ),
     Condition(
         "unmatched", _unmatched,
@@ -337,22 +335,19 @@ CAUTIONS = (
     ),
     Condition(
         "unchecked", _unchecked,
-        "{count} are not checked, because not all of their questions were asked; for example that "
-        "on {items}.", "expectations.md",
+        "Not checked, because not all of their questions were asked: {count}, such as the one on "
+        "{items}.", "expectations.md",
     ),
     Condition(
         "few items", _few_items,
-        "{items} are too few for the chance-corrected consistency: with fewer than about {enough} "
-        "like these it is often too low.", "statistics.md",
+        "With {items} the chance-corrected consistency often comes out too low; about {enough} "
+        "like these are needed.", "statistics.md",
     ),
     Condition(
         "few groups", _few_groups,
-        "No difference in {of} can be significant: these are means over {groups}, and such a p is "
-        "at least {p}. Compare single relations.", "statistics.md",
+        "No test can show a difference in {of}: with means over {groups}, p is at least {p}. "
+        "Compare single relations.", "statistics.md",
     ),
-    Condition(
-        "noise", _noise,
-        "Asked the same prompts again, {run} changed {changed}: {so}.", "models.md",
-    ),
+    Condition("noise", _noise, "{what}.", "models.md"),
 )  # fmt: skip
 """All cautions, the most important first."""

@@ -17,11 +17,10 @@ from consilience.core.items import Choice
 from consilience.core.patterns import Pattern
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
-from consilience.elsewhere.exports import exported_rows
+from consilience.elsewhere.exports import export_prompts
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function, position
-from consilience.options.others import ExportOptions
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.asking import query_table
@@ -147,7 +146,7 @@ def test_the_oracle_is_right_in_every_language(suite):
 
 def test_exported_prompts_and_answers_made_elsewhere(tmp_path):
     folder = write(tmp_path / "capitals")
-    rows = [*exported_rows(ExportOptions(str(folder)))][10:]  # Italy
+    rows = [*export_prompts(str(folder))][10:]  # Italy
     prompts = [f"Die Hauptstadt von Italien ist {BLANK}.", f"イタリアの首都は{BLANK}です。"]
     assert [row["prompt"] for row in rows][2:4] == prompts
     assert rows[3]["candidates"] == ["パリ", "ベルン", "ローマ"]

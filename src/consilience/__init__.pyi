@@ -16,14 +16,12 @@ from consilience.commands.runs import analyze_tasks as analyze_tasks
 from consilience.commands.runs import finetune as finetune
 from consilience.commands.runs import gate as gate
 from consilience.commands.runs import improve as improve
-from consilience.commands.runs import list_tables as list_tables
 from consilience.commands.runs import publish_run as publish_run
 from consilience.commands.runs import report_study as report_study
 from consilience.commands.runs import reproduce_table as reproduce_table
 from consilience.commands.runs import run_study as run_study
 from consilience.commands.runs import study_state as study_state
 from consilience.commands.runs import write_report as write_report
-from consilience.commands.suite import export_prompts as export_prompts
 from consilience.commands.suite import import_patterns as import_patterns
 from consilience.commands.suite import make_pattern_sheets as make_pattern_sheets
 from consilience.commands.suite import make_sheets as make_sheets
@@ -34,6 +32,7 @@ from consilience.core.errors import ConsilienceError as ConsilienceError
 from consilience.core.items import Choice as Choice
 from consilience.core.items import Question as Question
 from consilience.core.patterns import Pattern as Pattern
+from consilience.elsewhere.exports import export_prompts as export_prompts
 from consilience.integrations.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.metrics.measure import mean_over_runs as mean_over_runs
 from consilience.metrics.measure import measure as measure
@@ -42,6 +41,7 @@ from consilience.models import load_model as load_model
 from consilience.models.functions import Function as Function
 from consilience.plans.facts import ask_suite as ask_suite
 from consilience.report.summary import Summary as Summary
+from consilience.reproduce.reproduction import list_tables as list_tables
 from consilience.results.comparing import Comparison as Comparison
 from consilience.results.evaluation import compare as compare
 from consilience.results.evaluation import evaluate as evaluate

@@ -393,10 +393,3 @@ def reproduce_table(options: others.ReproduceOptions) -> Output:
     if options.name is None:
         return reproduction.recipes()
     return reproduction.reproduce(options, options.watch)
-
-
-def list_tables() -> dict[str, str]:
-    """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
-    from consilience.reproduce import reproduction
-    sets = {name: of.title for name, of in reproduction.SETS.items()}
-    return sets | {name: of.title for name, of in sorted(reproduction.RECIPES.items())}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SuiteKind, Watch
@@ -91,13 +91,6 @@ def suite_export(options: ExportOptions) -> Output | None:
     for line in exports.exported_lines(options):
         sys.stdout.write(line)
     return None
-
-
-@takes(ExportOptions)
-def export_prompts(options: ExportOptions) -> Iterator[dict[str, Any]]:
-    """The prompts of a suite as rows."""
-    from consilience.elsewhere import exports
-    return exports.exported_rows(options)
 
 
 @suite_group.command("mine", "suite mine leads.jsonl --suite mini --out proposals.jsonl")

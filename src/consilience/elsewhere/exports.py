@@ -24,7 +24,7 @@ from consilience.core.text import counted
 from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_several
 from consilience.files.tables import text_of
 from consilience.files.write import make_folder, write_whole
-from consilience.options import parameters
+from consilience.options import parameters, takes
 from consilience.options.others import ExportOptions, ScoreOptions
 from consilience.options.probe import AskedOptions, ProbeOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
@@ -60,7 +60,8 @@ def query_id(group: str, item: str, variant: str) -> str:
     return hashlib.sha256(f"{group}\t{item}\t{variant}".encode()).hexdigest()[:16]
 
 
-def exported_rows(options: ExportOptions) -> Iterator[Row]:
+@takes(ExportOptions)
+def export_prompts(options: ExportOptions) -> Iterator[Row]:
     """A row for each query, with all that scoring its answer needs; a wrong option raises at once.
 
     A gold or an option that may be written in several ways is a list, which begins as in the suite.
@@ -129,7 +130,7 @@ def exported_lines(options: ExportOptions) -> Iterator[str]:
     """The rows as the lines of a file; in CSV a list is JSON in a cell."""
     is_csv = options.out is not None and options.out.suffix == ".csv"
     is_csv = options.format == "csv" if options.format else is_csv
-    for number, row in enumerate(exported_rows(options)):
+    for number, (row, *_) in enumerate(_asked(options)[1]):
         if is_csv:
             buffer = io.StringIO(newline="")
             writer = csv.writer(buffer, lineterminator="\n")

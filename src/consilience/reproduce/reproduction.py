@@ -193,3 +193,9 @@ def recipes() -> Output:
     ]
     several = {name: one._asdict() for name, one in SETS.items()}
     return Output(shown=shown, facts={"recipes": rows, "sets": several})
+
+
+def list_tables() -> dict[str, str]:
+    """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
+    sets = {name: of.title for name, of in SETS.items()}
+    return sets | {name: of.title for name, of in sorted(RECIPES.items())}

@@ -12,9 +12,16 @@ from conftest import WORDS, cases, cells, real_data
 from consilience.options.others import ReproduceOptions
 from consilience.report import papers
 from consilience.report.export import as_markdown
-from consilience.report.papers import Measured, beside, beside_layout, beside_table, paper_numbers
+from consilience.report.papers import paper_numbers
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
+from consilience.reproduce.beside import (
+    BESIDE_SCHEMA,
+    Measured,
+    beside,
+    beside_layout,
+    beside_table,
+)
 from consilience.reproduce.recipe import Recipe, Work
 from consilience.reproduce.reproduction import RECIPES, SETS, make
 from consilience.suites.layouts import _RELATIONS
@@ -135,8 +142,8 @@ def test_the_command_shows_and_writes_and_says_what_it_calls(consilience, made, 
     assert [line.removesuffix(" ...") for line in err.splitlines()[:2]] == COMMANDS
     names = {path.name for path in (tmp_path / "r").iterdir()}
     assert names == {"numbers.csv", "small.csv", "small.md", "small.tex"}
-    written = pl.read_csv(tmp_path / "r/numbers.csv", schema_overrides=papers.BESIDE_SCHEMA)
-    assert written.columns == [*papers.BESIDE_SCHEMA]
+    written = pl.read_csv(tmp_path / "r/numbers.csv", schema_overrides=BESIDE_SCHEMA)
+    assert written.columns == [*BESIDE_SCHEMA]
     assert written["verdict"].to_list() == ["same", *["not measured"] * 3, "same"]
     assert (tmp_path / "r/small.csv").read_text().splitlines()[:2] == [
         "group,,Right,Right std,Pairs,p", ",Ada (paper),50.0,20.0,12.0,< 0.01"
@@ -233,7 +240,7 @@ def test_a_users_model_is_one_more_row_in_each_table(consilience, release, tmp_p
     assert "unavailable" not in out + err
     tables = {f"pararel-table-{n}.tex" for n in range(2, 7)}
     assert tables <= {path.name for path in (tmp_path / "r").iterdir()}
-    numbers = pl.read_csv(tmp_path / "r/numbers.csv", schema_overrides=papers.BESIDE_SCHEMA)
+    numbers = pl.read_csv(tmp_path / "r/numbers.csv", schema_overrides=BESIDE_SCHEMA)
     mine = numbers.filter(row="mine")
     assert {*mine["table"]} == {f"pararel-table-{n}" for n in (2, 3, 4, 5)}
     assert mine.filter(table="pararel-table-3")["ours"].to_list() == [100.0] * 3

@@ -17,8 +17,9 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import WHOLE
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.training import FinetuneOptions
-from consilience.report.papers import Measured, paper_numbers
+from consilience.report.papers import paper_numbers
 from consilience.report.table import Column, Table
+from consilience.reproduce.beside import Measured
 from consilience.reproduce.recipe import (
     MissingError,
     Numbers,

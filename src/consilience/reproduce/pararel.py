@@ -19,8 +19,8 @@ from consilience.metrics.statistics import NAN, holm
 from consilience.options.probe import ProbeOptions
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Output
-from consilience.report.papers import Measured
 from consilience.report.table import Column, Table
+from consilience.reproduce.beside import Measured
 from consilience.reproduce.recipe import (
     ADDED,
     Numbers,

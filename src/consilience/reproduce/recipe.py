@@ -18,8 +18,9 @@ from consilience.options import DeclaredOption, Options, parameters
 from consilience.options.others import ReproduceOptions
 from consilience.options.probe import ProbeOptions
 from consilience.probing.probe import probe
-from consilience.report.papers import Key, Measured, paper_numbers
+from consilience.report.papers import paper_numbers
 from consilience.report.table import Table
+from consilience.reproduce.beside import Key, Measured
 from consilience.runs.folder import fingerprint
 
 T = TypeVar("T")

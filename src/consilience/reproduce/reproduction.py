@@ -14,11 +14,18 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
 from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.options.others import ReproduceOptions
-from consilience.report import papers
 from consilience.report.export import Output, record_of, save_table
-from consilience.report.papers import BESIDE_SCHEMA, Key, Measured
+from consilience.report.papers import paper_numbers
 from consilience.report.table import Column, Table
 from consilience.reproduce import calum, claims, pararel
+from consilience.reproduce.beside import (
+    BESIDE_SCHEMA,
+    Key,
+    Measured,
+    beside,
+    beside_layout,
+    beside_table,
+)
 from consilience.reproduce.recipe import ADDED, NOT_RUN, NOT_SELECTED, UNAVAILABLE, Recipe, Work
 
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
@@ -67,7 +74,7 @@ def make(recipe: Recipe, work: Work) -> Made:
     """A table of a paper with our numbers; ``work`` says which rows, and collects notes."""
     options, added = work.options, work.added if recipe.added_rows else {}
     rows = recipe.rows_of(added)
-    paper = papers.paper_numbers(recipe.table)
+    paper = paper_numbers(recipe.table)
     taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
     for name in (name for name in (*added, *rows) if name in taken):
         found = f"--add {name}: the paper's table has that name"
@@ -90,11 +97,11 @@ def make(recipe: Recipe, work: Work) -> Made:
     for row in {*rows} - {row for _, row, _ in ours}:
         ours |= {(ADDED, row, column): None for column in columns}
     ours = {key: of for key, of in ours.items() if work.is_selected(key[1])}
-    numbers = papers.beside(recipe.table, ours, absent, options.tolerance)
+    numbers = beside(recipe.table, ours, absent, options.tolerance)
     if only:
         chosen = pl.when(pl.col("row").is_in(only)).then("verdict")
         numbers = numbers.with_columns(verdict=chosen.otherwise(pl.lit(NOT_SELECTED)))
-    table = papers.beside_layout(numbers, title_of(recipe), [*work.notes, *warnings_of(work)])
+    table = beside_layout(numbers, title_of(recipe), [*work.notes, *warnings_of(work)])
     return Made(recipe, table, numbers, work)
 
 
@@ -171,7 +178,7 @@ def _shown(made: Made) -> list[Table]:
     paper = made.numbers.filter(pl.col("verdict") != NOT_SELECTED, ~pl.col("row").is_in(added))
     if made.recipe.is_wide or made.numbers.is_empty():
         return [layout]
-    tables = [papers.beside_table(paper, title_of(made.recipe))] if paper.height else []
+    tables = [beside_table(paper, title_of(made.recipe))] if paper.height else []
     return [*tables, layout] if added else tables
 
 

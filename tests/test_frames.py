@@ -147,27 +147,24 @@ CAPITALS = {
     "subject": ["France", "Italy", None, None],
     "object": ["Paris", "Rome", None, None],
     "pattern": [
-        "The capital of [X] is [Y].", "[Y] is the capital of [X].", "Die Hauptstadt [X] ist [Y].",
+        "The capital of [X] is [Y].", "[Y] is the capital of [X].", "Die Hauptstadt von [X] ist [Y].",
         "[X]の首都は[Y]です。",
     ],
     "language": [None, "en", "de", "ja"],
-    "subject_form": [None, None, "genitive", None],
+    "subject_de": ["Frankreich", "Italien", None, None],
+    "object_de": [None, "Rom", None, None],
+    "subject_ja": ["フランス", "イタリア", None, None],
+    "object_ja": ["パリ", "ローマ", None, None],
 }  # fmt: skip
-NAMES = {
-    "name": ["France", "Italy", "Paris", "Rome"] * 2,
-    "language": ["de"] * 4 + ["ja"] * 4,
-    "form": ["genitive", "genitive", None, None] + [None] * 4,
-    "text": ["Frankreichs", "Italiens", "Paris", "Rom", "フランス", "イタリア", "パリ", "ローマ"],
-}
 
 
 @of_both
 def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
-    suite = Suite.from_frame(make(CAPITALS), names=make(NAMES), name="capital")
+    suite = Suite.from_frame(make(CAPITALS), name="capital")
     relation = suite["capital"]
     queries = [relation.query(pattern, relation.facts[1]) for pattern in relation.patterns]
     filled = [query.pattern.fill(query.subject, query.gold) for query in queries]
-    assert filled[2:] == ["Die Hauptstadt Italiens ist Rom.", "イタリアの首都はローマです。"]
+    assert filled[2:] == ["Die Hauptstadt von Italien ist Rom.", "イタリアの首都はローマです。"]
     assert list(relation.design.languages) == ["en", "de", "ja"]
     assert load_suite(str(save_suite(suite, tmp_path / "capital"))).digest == suite.digest
 
@@ -180,17 +177,7 @@ def test_a_frame_in_one_other_language_needs_no_names(tmp_path):
     assert load_suite(str(save_suite(suite, tmp_path / "it"))).language == "it"
 
 
-@pytest.mark.parametrize(("names", "message"), [
-    ({"name": ["Rome"], "text": ["Rom"]}, "the frame of names: no column 'language'"),
-    ({**NAMES, "language": ["german"] * 8}, "row 1, column 'language': the language 'german'; expected a BCP 47 tag"),
-    ({**NAMES, "language": ["de"] * 8}, "row 7: 'Paris' is 'パリ' in 'de'"),
-])  # fmt: skip
-def test_a_fault_of_names_says_what_to_add(names, message):
-    frame = None if names is None else pl.DataFrame(names)
-    refused(message, Suite.from_frame, pl.DataFrame(CAPITALS), names=frame)
-
-
 def test_a_text_is_one_pattern():
     twice = pl.DataFrame({**CAPITALS, "pattern": ["[X]: [Y]"] * 4})
     message = "row 3: duplicate pattern .*the first is the frame, row 1"
-    refused(message, Suite.from_frame, twice, names=pl.DataFrame(NAMES))
+    refused(message, Suite.from_frame, twice)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -23,13 +24,11 @@ from consilience.files.read import Problems
 from consilience.files.rows import (
     Column,
     Row,
-    add_translations,
     language_tag,
     line,
+    names_of,
     raise_all,
-    read_names,
     read_table,
-    translations,
 )
 from consilience.files.tables import THE_FRAME, frame_rows
 
@@ -268,7 +267,6 @@ class Suite:
         frame: Any,
         *,
         patterns: Any = None,
-        names: Any = None,
         language: str = ENGLISH,
         name: str = "questions",
     ) -> Suite:
@@ -283,8 +281,7 @@ class Suite:
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
         columns ``object_de`` and ``subject_de`` say how a fact is written in German; a name that
         has no text there is the same name. ``form`` and ``subject_form`` name the forms in which a
-        pattern needs its object and subject. ``names``: a frame of such texts, with the columns
-        ``name``, ``language`` and ``text``, and if needed ``form`` (``docs/languages.md``).
+        pattern needs its object and subject (``docs/languages.md``).
         """
         problems: Problems = []
         facts_may_be_elsewhere = [replace(one, default="") for one in FACT_COLUMNS]
@@ -308,9 +305,6 @@ class Suite:
             rows = ((f"{id_}, pattern {at}", {"pattern": one}) for at, one in enumerate(texts, 1))
             for row in read_table(rows, PATTERN_COLUMNS, problems, id_):
                 drafts[id_].add_pattern(row, language, again=True)
-        named = () if names is None else frame_rows(names, THE_NAMES)
-        known = {name for one in drafts.values() for fact in one.facts for name in fact.names}
-        read_names(named, language, written, known, problems, THE_NAMES)
         relations = tuple(draft.relation(problems) for draft in drafts.values())
         raise_all(problems)
         return cls(name, relations, language=language)
@@ -411,6 +405,32 @@ def pattern_of(row: Row, language: str = ENGLISH) -> Pattern | None:
         return None
 
 
+TRANSLATION = re.compile(r"(subject|object)_([a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)")
+"""A column that says how a name is written in a language, such as ``object_de``."""
+
+
+def translations(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Column, ...]:
+    """The columns of a table of facts that say how its names are written in a language."""
+    names = filter(TRANSLATION.fullmatch, names_of(rows))
+    return tuple(Column(name, line, "", is_needed=False) for name in names)
+
+
+def add_translations(row: Row, names: Names) -> None:
+    """Add how the names of a fact are written (``translations``) to the names of a suite."""
+    for column, text_in in row.items():
+        match = TRANSLATION.fullmatch(column)
+        if match and text_in:
+            add_name(row, names, row[match[1]], (match[2], ""), text_in)
+
+
+def add_name(row: Row, names: Names, name: str, writing: Writing, text_in: str) -> None:
+    """Add how a name is written; another text of it is reported."""
+    known = names.setdefault(writing, {}).setdefault(name, text_in)
+    if known != text_in:
+        found = f"'{name}' is '{text_in}' in '{'-'.join(filter(None, writing))}'"
+        row.report(found, expected=f"'{known}', as in another row")
+
+
 @dataclass(slots=True)
 class Draft:
     """A relation while its rows are read; ``where``: the place of its own row, for messages."""
@@ -478,9 +498,6 @@ class Draft:
         item = item or f"{self.id}-{len(self.facts) + 1}"
         row.is_new(item, self.places, f"item '{item}' of '{self.id}'", "Give each fact its own.")
         self.facts.append(Fact(item, subject, object_))
-
-
-THE_NAMES = "the frame of names"
 
 
 def _by_relation(patterns: Any, drafts: Mapping[str, Draft]) -> Mapping[str, Sequence[Any]]:

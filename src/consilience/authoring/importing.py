@@ -23,14 +23,12 @@ from consilience.files.read import Problems, read_rows, read_text
 from consilience.files.rows import (
     Column,
     Row,
-    add_translations,
     find_table,
     line,
     names_of,
     one_of,
     raise_all,
     read_table,
-    translations,
 )
 from consilience.files.write import (
     json_lines,
@@ -42,7 +40,14 @@ from consilience.files.write import (
 )
 from consilience.report.export import Displayed, Output
 from consilience.suites.facts import is_suite, read_folder
-from consilience.types import FACT_COLUMNS, PATTERN_COLUMNS, Suite, pattern_of
+from consilience.types import (
+    FACT_COLUMNS,
+    PATTERN_COLUMNS,
+    Suite,
+    add_translations,
+    pattern_of,
+    translations,
+)
 
 COLUMNS = (
     Column("relation", line),

@@ -7,15 +7,14 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean, missing_column, unknown_name
-from consilience.core.patterns import Names, Writing
+from consilience.core.errors import ConsilienceError, missing_column, unknown_name
 from consilience.core.text import CONTROLS, LANGUAGE_TAG, is_language_tag
 from consilience.files.read import SUFFIXES, Problems, parse_json
 
@@ -262,57 +261,6 @@ class _WithoutArrays(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         is_array = isinstance(node.func, ast.Name) and node.func.id == "array" and node.args
         return self.visit(node.args[0]) if is_array else node
-
-
-# Tables of facts.
-
-TRANSLATION = re.compile(r"(subject|object)_([a-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)")
-"""A column that says how a name is written in a language, such as ``object_de``."""
-
-
-def translations(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Column, ...]:
-    """The columns of a table of facts that say how its names are written in a language."""
-    names = filter(TRANSLATION.fullmatch, names_of(rows))
-    return tuple(Column(name, line, "", is_needed=False) for name in names)
-
-
-def add_translations(row: Row, names: Names) -> None:
-    """Add how the names of a fact are written (``translations``) to the names of a suite."""
-    for column, text_in in row.items():
-        match = TRANSLATION.fullmatch(column)
-        if match and text_in:
-            add_name(row, names, row[match[1]], (match[2], ""), text_in)
-
-
-def add_name(row: Row, names: Names, name: str, writing: Writing, text_in: str) -> None:
-    """Add how a name is written; another text of it is reported."""
-    known = names.setdefault(writing, {}).setdefault(name, text_in)
-    if known != text_in:
-        found = f"'{name}' is '{text_in}' in '{'-'.join(filter(None, writing))}'"
-        row.report(found, expected=f"'{known}', as in another row")
-
-
-def read_names(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
-    language: str,
-    names: Names,
-    known: Collection[str],
-    problems: Problems,
-    where: str,
-) -> None:
-    """Add the rows of a table of names to the names of a suite whose facts are in ``language``.
-
-    ``known``: all subjects and objects. A row of another name is reported.
-    """
-    columns = (
-        Column("name", line), Column("language", language_tag, language), Column("text", line),
-        Column("form", line, "", is_needed=False),
-    )  # fmt: skip
-    for row in read_table(rows, columns, problems, where):
-        add_name(row, names, row["name"], (row["language"], row["form"]), row["text"])
-        if row["name"] not in known:
-            todo = did_you_mean(row["name"], list(known))
-            row.report(f"no subject or object '{row['name']}'", "name", todo=todo)
 
 
 def find_table(folder: Path, name: str) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +21,7 @@ from consilience.files.rows import (
     language_tag,
     line,
     one_of,
-    read_names,
     read_table,
-    translations,
 )
 from consilience.types import (
     FACT_COLUMNS,
@@ -31,7 +29,9 @@ from consilience.types import (
     Draft,
     Relation,
     Suite,
+    add_name,
     sentence,
+    translations,
 )
 
 ID = Column("relation", line)
@@ -39,6 +39,7 @@ RELATIONS = (
     ID, Column("label", line, "", is_needed=False),
     Column("cardinality", one_of("N-1", "N-M"), "N-1", is_needed=False),
 )  # fmt: skip
+NAMES = Column("name", line), Column("text", line), Column("form", line, "", is_needed=False)
 EDGES = (
     ID, Column("pattern_a", sentence), Column("pattern_b", sentence),
     *(Column(name, flag) for name in Edge.__slots__),
@@ -85,19 +86,21 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
             problems.pop(0) if problems else ConsilienceError("no relation", where=where, todo=todo)
         )
     name, language = _about(folder)
-    for row in rows("patterns", (ID, *PATTERN_COLUMNS)):
-        if draft := _draft_of(row, drafts):
-            draft.add_pattern(row, language)
-    for row in rows("facts", (ID, *FACT_COLUMNS)):
-        if draft := _draft_of(row, drafts):
-            draft.add_fact(row)
-    for row in rows("edges", EDGES):
-        if draft := _draft_of(row, drafts):
-            _add_edge(row, draft)
-    path = find_table(folder, "names")
+    tables: dict[str, tuple[Sequence[Column], Callable[[Draft, Row], None]]] = {
+        "patterns": ((ID, *PATTERN_COLUMNS), lambda draft, row: draft.add_pattern(row, language)),
+        "facts": ((ID, *FACT_COLUMNS), Draft.add_fact),
+        "edges": (EDGES, _add_edge),
+    }
+    for table, (columns, add) in tables.items():
+        for row in rows(table, columns):
+            if draft := _draft_of(row, drafts):
+                add(draft, row)
     known = {one for draft in drafts.values() for fact in draft.facts for one in fact.names}
-    cells = read_rows(path, problems) if path else ()
-    read_names(cells, language, names, known, problems, str(path))
+    for row in rows("names", (Column("language", language_tag, language), *NAMES)):
+        add_name(row, names, row["name"], (row["language"], row["form"]), row["text"])
+        if row["name"] not in known:
+            todo = did_you_mean(row["name"], list(known))
+            row.report(f"no subject or object '{row['name']}'", "name", todo=todo)
     finished = tuple(
         draft.relation(problems, needs_patterns=needs_patterns) for draft in drafts.values()
     )
@@ -126,7 +129,7 @@ def _draft_of(row: Row, drafts: Mapping[str, Draft]) -> Draft | None:
     return drafts.get(id_)
 
 
-def _add_edge(row: Row, draft: Draft) -> None:
+def _add_edge(draft: Draft, row: Row) -> None:
     texts, known = [row["pattern_a"], row["pattern_b"]], list(draft.patterns)
     unknown = [text for text in texts if text not in known]
     if unknown or texts[0] == texts[1]:

@@ -12,8 +12,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
-from consilience.report.columns import legible
+from consilience.metrics.measure import legible, measure
 from consilience.report.comparison_tables import CONSTANT, comparison_table, verdict
 from consilience.report.table import number_text
 from consilience.types import FACT_WORDS, QUESTION_WORDS

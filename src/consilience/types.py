@@ -309,6 +309,17 @@ class Suite:
         raise_all(problems)
         return cls(name, relations, language=language)
 
+    @property
+    def group_names(self) -> dict[str, str]:
+        """What people read of each group: its label, with its id where a label is not unique."""
+        labels = [group.label for group in self.relations]
+        return {
+            group.id: f"{group.label} ({group.id})"
+            if group.label and labels.count(group.label) > 1
+            else group.label or group.id
+            for group in self.relations
+        }
+
     @classmethod
     def from_patterns(cls, patterns: Any, facts: Any, *, name: str = "questions") -> Suite:
         """A suite of one relation from a list of patterns, and facts as (subject, object) pairs.

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Kind
-from consilience.core.schemas import METRICS_SCHEMA
+from consilience.core.schemas import FLIPS, METRICS_SCHEMA
 from consilience.metrics import errors
 from consilience.metrics.counts import (
     Answers,
@@ -30,6 +30,9 @@ from consilience.metrics.statistics import LEVEL, NAN
 from consilience.types import Cardinality, Relation, Suite
 
 Row = dict[str, object]
+
+NEARLY_CONSTANT = 0.9  # Share of the top answer above which consistency says nothing
+FEWEST = 5  # Items, or groups of a mean, below which no interval is shown
 
 
 def measure(
@@ -132,3 +135,30 @@ def _in_order(rows: Sequence[Row], suite: Suite) -> list[Row]:
         return metrics[str(row["metric"])], kinds[kind], forms.get(part, 0), part, of_group
 
     return sorted(rows, key=rank)
+
+
+def legible(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of metrics or differences without the intervals over fewer than ``FEWEST`` clusters.
+
+    Clusters are the items of a group or of all groups, by their accuracy; of a mean the groups, or
+    the items where only one is averaged.
+    """
+    on = [name for name in ("first", "second", "over", "group") if name in rows.columns]
+    accuracy = rows.filter(metric="accuracy", kind="whole").select(*on, items="n")
+    several = accuracy.filter(pl.col("over") == "mean", pl.col("items") > 1)
+    means = accuracy.filter(over="all").with_columns(over=pl.lit("mean"))
+    items = pl.concat([accuracy.filter(pl.col("over") != "mean"), means])
+    items = items.join(several, on=on, how="anti")
+    joined = rows.join(items, on=on, how="left", maintain_order="left")
+    counted = pl.when(pl.col("metric") == FLIPS).then("n").otherwise(pl.coalesce("items", "n"))
+    is_few = (counted < FEWEST).fill_null(False)
+    bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
+    return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")
+
+
+def constant_groups(metrics: pl.DataFrame) -> list[str]:
+    """The groups of several variants with a share of the top answer above ``NEARLY_CONSTANT``."""
+    of_groups = metrics.filter(pl.col("n") > 0, over="group", kind="whole")
+    compared = of_groups.filter(metric="chance_consistency")["group"]
+    is_constant = (pl.col("value") > NEARLY_CONSTANT) & pl.col("group").is_in(compared.implode())
+    return of_groups.filter(is_constant, metric="top_answer")["group"].to_list()

@@ -31,9 +31,8 @@ DEFAULT_MODEL = "packaged:smollm2"
 
 SERVER, HERE = "openai", ("baseline", "packaged", "none")  # Schemes of models
 
-OF_WEIGHTS = ("device", "dtype", "adapter")
 OF_SERVERS = ("base_url", "api_key_env", "max_requests", "concurrency", "tokenizer")
-"""Options of models that run here, and of models behind a URL."""
+"""Options of models behind a URL."""
 
 
 def is_judge(match: str | None) -> bool:

@@ -27,11 +27,11 @@ from consilience.core.factors import FACTORS, WHOLE
 from consilience.core.schemas import REASONS
 from consilience.files.read import read_document, read_text
 from consilience.files.write import make_folder, write_whole
+from consilience.metrics.measure import legible
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
 from consilience.probing.counting import CountedRun, count_run
-from consilience.report.columns import legible
 from consilience.report.export import Output, as_markdown, record_of
 from consilience.report.summary import KEY
 from consilience.runs.folder import fingerprint

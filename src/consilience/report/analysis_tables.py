@@ -16,9 +16,9 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.expectations import KINDS
 from consilience.core.factors import FACTORS
 from consilience.core.text import counted, listed, truncated
+from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
-from consilience.report.cautions import NEARLY_CONSTANT
 from consilience.report.columns import (
     CLUSTER_CORRELATIONS,
     CLUSTERS,

@@ -14,12 +14,12 @@ from consilience.core.errors import Protocol
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.counts import Prepared
+from consilience.metrics.measure import NEARLY_CONSTANT, constant_groups
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import FEW, smallest_p
 from consilience.runs.run import Run
 from consilience.types import Suite
 
-NEARLY_CONSTANT = 0.9  # Share of the top answer above which consistency says nothing
 SHOWN = 3  # Cautions that are shown at once, the most important first
 FEWEST_DISAGREEMENTS = 20
 """Disagreements expected by chance, items times 1 - chance, from which corrected consistency is
@@ -149,14 +149,6 @@ def _constant(known: Known) -> Iterator[Fields]:
             "most": f"{NEARLY_CONSTANT * 100:.0f} %",
             "same": "the option in one place" if by_option else f"one {words.answer}",
         }  # fmt: skip
-
-
-def constant_groups(metrics: pl.DataFrame) -> list[str]:
-    """The groups of several variants with a share of the top answer above ``NEARLY_CONSTANT``."""
-    of_groups = metrics.filter(pl.col("n") > 0, over="group", kind="whole")
-    compared = of_groups.filter(metric="chance_consistency")["group"]
-    is_constant = (pl.col("value") > NEARLY_CONSTANT) & pl.col("group").is_in(compared.implode())
-    return of_groups.filter(is_constant, metric="top_answer")["group"].to_list()
 
 
 def _unlike(known: Known) -> Iterator[Fields]:

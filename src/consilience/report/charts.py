@@ -16,7 +16,6 @@ import polars as pl
 from consilience.core.factors import Kind
 from consilience.core.text import visible
 from consilience.files.write import write_whole
-from consilience.report.columns import group_names
 from consilience.types import Suite
 
 INK = "currentColor"  # Of text and lines: that of the text around a chart
@@ -219,7 +218,7 @@ def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind)
     goes by the name of consistency.
     """
     rows = numbers_of(runs, "consistency", "determinism", over="group", kind=kind)
-    name = pl.col("group").replace(group_names(suite))
+    name = pl.col("group").replace(suite.group_names)
     if kind != "whole":
         several = rows["group"].n_unique() > 1
         name = pl.format("{}: {}", name, "level") if several else pl.col("level")

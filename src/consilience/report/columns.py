@@ -10,8 +10,8 @@ import polars as pl
 
 from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, NAN, Cell, Column, Table, Value, bounds_of
-from consilience.types import FACT_WORDS, Suite, SuiteWords
+from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of
+from consilience.types import FACT_WORDS, SuiteWords
 
 Row = Mapping[str, Any]
 
@@ -72,39 +72,6 @@ def layout_table(
     named = [(block, *row) for block, rows in blocks.items() for row in rows.items()]
     rows = [[name, *(values.get(key) for key in labels)] for _, name, values in named]
     return Table(title, columns, rows, notes, [block for block, *_ in named])
-
-
-def group_names(suite: Suite) -> dict[str, str]:
-    """How the page names each group: its label, with its id where a label is not unique."""
-    labels = [group.label for group in suite.relations]
-    return {
-        group.id: f"{group.label} ({group.id})"
-        if group.label and labels.count(group.label) > 1
-        else group.label or group.id
-        for group in suite.relations
-    }
-
-
-FEWEST = 5  # Items, or groups of a mean, below which no interval is shown
-
-
-def legible(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of metrics or differences without the intervals over fewer than ``FEWEST`` clusters.
-
-    Clusters are the items of a group or of all groups, by their accuracy; of a mean the groups, or
-    the items where only one is averaged.
-    """
-    on = [name for name in ("first", "second", "over", "group") if name in rows.columns]
-    accuracy = rows.filter(metric="accuracy", kind="whole").select(*on, items="n")
-    several = accuracy.filter(pl.col("over") == "mean", pl.col("items") > 1)
-    means = accuracy.filter(over="all").with_columns(over=pl.lit("mean"))
-    items = pl.concat([accuracy.filter(pl.col("over") != "mean"), means])
-    items = items.join(several, on=on, how="anti")
-    joined = rows.join(items, on=on, how="left", maintain_order="left")
-    counted = pl.when(pl.col("metric") == FLIPS).then("n").otherwise(pl.coalesce("items", "n"))
-    is_few = (counted < FEWEST).fill_null(False)
-    bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
-    return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")
 
 
 def numbered(patterns: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
 from consilience.core.text import counted
+from consilience.metrics.measure import legible
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, TIE, holm
 from consilience.report.columns import (
@@ -21,7 +22,6 @@ from consilience.report.columns import (
     Row,
     difference_columns,
     frame_table,
-    legible,
     tests_of,
 )
 from consilience.report.metric_tables import form_rows, number_label, part_label
@@ -168,12 +168,6 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     return sentences
 
 
-def clear_of(rows: Sequence[Row]) -> list[Row]:
-    """The headline numbers whose difference is clear after Holm's correction over all of them."""
-    adjusted = holm([row["p"] for row in rows])
-    return [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
-
-
 def differ(rows: Sequence[Row], runs: str) -> Iterator[str]:
     """Which headline numbers differ.
 
@@ -181,7 +175,9 @@ def differ(rows: Sequence[Row], runs: str) -> Iterator[str]:
     """
     if not rows:
         return
-    clear = sorted(clear_of(rows), key=lambda row: -abs(row["difference"]))
+    adjusted = holm([row["p"] for row in rows])
+    clear = [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
+    clear.sort(key=lambda row: -abs(row["difference"]))
     over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
     if clear:
         changes = ", ".join(

@@ -186,18 +186,13 @@ def as_latex(table: Table, name: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_formats(table: Table, name: str) -> dict[str, str]:
-    """A table as the text of a file, by suffix; ``name``: of its label in LaTeX."""
-    return {".csv": as_csv(table), ".md": as_markdown(table), ".tex": as_latex(table, name)}
-
-
 def save_table(table: Table, folder: Path, name: str) -> list[Path]:
     """``folder/name`` in all three formats."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / f"{name}{suffix}": text for suffix, text in in_formats(table, name).items()}
-    for path, text in texts.items():
-        write_whole(path, text.encode())
-    return [*texts]
+    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
+    for suffix, text in texts.items():
+        write_whole(folder / f"{name}.{suffix}", text.encode())
+    return [folder / f"{name}.{suffix}" for suffix in texts]
 
 
 _LATEX = {

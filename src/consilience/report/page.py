@@ -338,7 +338,7 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
         yield from _figure(f"{words.group}s", _rows(runs, "whole"), words.group)
     for run in runs if words.has_means else ():
         if run.patterns.height and not run.patterns.drop_nans("agreement").is_empty():
-            named = run.patterns.with_columns(pl.col("group").replace(layouts.group_names(suite)))
+            named = run.patterns.with_columns(pl.col("group").replace(suite.group_names))
             yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
     for run in runs:
         yield _group_table(run, of_run(run.name, runs))
@@ -380,7 +380,7 @@ def _label_changes(run: RunView, lead: str) -> list[str]:
 
 def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     """The violation rates by group and kind; none without expectations."""
-    names = {**layouts.group_names(runs[0].suite), "": "all groups"}
+    names = {**runs[0].suite.group_names, "": "all groups"}
     of_runs = {run.name: run.metrics for run in runs}
     rows = charts.numbers_of(of_runs, VIOLATIONS, kind="expectation").rename({"level": "kind"})
     rows = rows.filter((pl.col("group") != "") | (len(names) > 2))

@@ -17,7 +17,6 @@ import polars as pl
 from consilience.core.factors import Design
 from consilience.core.text import visible
 from consilience.report.analysis_tables import SPECIAL_TOKENS, lines_asked
-from consilience.report.columns import group_names
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE, LEFT_OUT = range(5)
@@ -111,7 +110,7 @@ def question_data(
     around = {variant: _around([*prompts.values()]) for variant, prompts in asked.items()}
     for key, text in _headings(asked, around, has_lead=suite.words.is_pooled).items():
         items[key][2] = texts[text]
-    factors, names = _factors(suite), group_names(suite)
+    factors, names = _factors(suite), suite.group_names
     return {
         "runs": [*map(visible, runs)],
         "words": [suite.words.group, suite.words.item, suite.words.variant],

@@ -13,8 +13,8 @@ from consilience.core.errors import Protocol
 from consilience.core.expectations import KINDS
 from consilience.core.factors import ORIGINAL, Kind, several_factors
 from consilience.core.text import counted, spread
+from consilience.metrics.measure import FEWEST, legible
 from consilience.metrics.registry import label_of
-from consilience.report.columns import FEWEST, legible
 from consilience.report.export import table_text
 from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords

@@ -20,6 +20,7 @@ from consilience.elsewhere import kept, made_of
 from consilience.endpoints.usage import cost_in_words
 from consilience.files.tables import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
+from consilience.metrics.measure import legible
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
 from consilience.options import parameters, refuse_unknown, typed
@@ -30,7 +31,7 @@ from consilience.probing import probe as probing
 from consilience.probing.counting import CountedRun, count_run, counted_by, save_counted
 from consilience.probing.probe import ProbePlan
 from consilience.report import metric_tables
-from consilience.report.columns import in_words, legible
+from consilience.report.columns import in_words
 from consilience.report.export import Output, record_of
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, compare_opened, tables_of

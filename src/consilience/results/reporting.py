@@ -25,12 +25,13 @@ from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
+from consilience.metrics.measure import legible
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.probing.counting import count_run, counted_by, notes_on
 from consilience.report import charts, export
 from consilience.report.analysis_tables import form_labels
 from consilience.report.cautions import by_run, ranked
-from consilience.report.columns import MetricPart, layout_table, legible
+from consilience.report.columns import MetricPart, layout_table
 from consilience.report.export import Displayed, Output
 from consilience.report.metric_tables import EDIT_NAMES
 from consilience.report.page import Page, RunView, render, report_page

@@ -14,12 +14,12 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.schemas import FLIPS
 from consilience.core.text import counted
-from consilience.metrics.measure import mean_over_runs
+from consilience.metrics.measure import legible, mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.probing.counting import count_run
 from consilience.report.cautions import by_run
-from consilience.report.columns import difference_columns, frame_table, legible, tests_of
+from consilience.report.columns import difference_columns, frame_table, tests_of
 from consilience.report.export import Displayed, Output, save_table
 from consilience.report.summary import KEY
 from consilience.report.table import CI, Column, Table

@@ -18,7 +18,7 @@ from consilience.core.items import Floats
 from consilience.core.text import counted, listed
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import mean_over_runs
+from consilience.metrics.measure import FEWEST, legible, mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL
 from consilience.options.probe import ProbeOptions
@@ -27,7 +27,7 @@ from consilience.plans import plan_of
 from consilience.probing.counting import CountedRun
 from consilience.probing.probe import probe
 from consilience.report.cautions import Known, cautions
-from consilience.report.columns import FEWEST, POINTS, Columns, frame_table, legible
+from consilience.report.columns import POINTS, Columns, frame_table
 from consilience.report.comparison_tables import comparison_table, verdict
 from consilience.report.export import Displayed, Output
 from consilience.report.table import CI, Column, Table

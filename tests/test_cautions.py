@@ -71,7 +71,7 @@ ROWS = [
     # Chance makes 4 * (1 - 0.5) = 2 of 4 facts disagree: 20 need 40 facts.
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "With 4 facts the chance-corrected consistency often comes out too low; about 40 like"),
-    ("noise", {"metrics": metrics(flips=0.25)},
+    ("noise", {"metrics": metrics(noise_floor=0.25)},
      "Asked the same prompts again, the model changed 1 of 4 answers (25.0 %; 95 % CI 0.0 to 0.0 %): d"),
     # 0.1 is inside, 0.11 is not.
     ("noise", {"compared": CHANGED, "floors": {"two": FLOOR}},

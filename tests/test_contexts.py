@@ -40,7 +40,11 @@ def passages_in(prompt):
 
 def asked(path, **options):
     """(item, variant) -> prompt."""
-    table = plan_of(ProbeOptions(model="", suite=str(path), **options)).queries(None).table()
+    table = (
+        plan_of(ProbeOptions(model="baseline:majority", suite=str(path), **options))
+        .queries(None)
+        .table()
+    )
     return {row[:2]: row[2][0] for row in table.select("item", "variant", "input").iter_rows()}
 
 

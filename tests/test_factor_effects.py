@@ -200,7 +200,7 @@ def test_components_and_their_intervals_hold_what_items_were_drawn_from():
 
 
 def noise(**flips):
-    row = {"metric": "flips", "over": "all", "group": "", "kind": "factor", "n": 256}
+    row = {"metric": "noise_floor", "over": "all", "group": "", "kind": "factor", "n": 256}
     rows = [row | {"level": name, "value": value} for name, value in flips.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 

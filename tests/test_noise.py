@@ -25,7 +25,7 @@ class Wavering:
 def floor(folder, model="wavering", **options):
     value = {"model": Wavering()} if model == "wavering" else {}
     chosen = ProbeOptions(model=str(model), groups=("capital",), out=folder, **options)
-    return probe(chosen, **value).metrics.filter(metric="flips")
+    return probe(chosen, **value).metrics.filter(metric="noise_floor")
 
 
 def test_what_changes_is_counted(tmp_path):

@@ -383,7 +383,7 @@ def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path
     model = taught if options else classifier("bert", SAME)
     status, out, err = perturb(model, "--noise-floor", "256", *options)
     assert status == 0, err
-    floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "flips")
+    floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "noise_floor")
     assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
     assert f"the model changed 0 of {48 if options else 24} answers" in out + err
     report([str(tmp_path / "run")])  # the noise floor is of no task

@@ -74,8 +74,8 @@ def rows(metrics, metric):
 
 def test_the_share_of_changed_answers(wavering):
     counted, folder = wavering
-    assert rows(counted.metrics, "flips")["whole"].items() >= {"value": 1, "n": 8}.items()
-    assert pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "flips").height == 1
+    assert rows(counted.metrics, "noise_floor")["whole"].items() >= {"value": 1, "n": 8}.items()
+    assert pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "noise_floor").height == 1
     assert counted.metrics.schema == METRICS_SCHEMA
 
 
@@ -123,7 +123,7 @@ def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
     assert record_of(tmp_path / "other")["finished"]
     [note] = [note for note in counted.notes if "noise floor" in note]
     assert f"not measured: --max-requests {most} is reached" in note
-    assert rows(counted.metrics, "flips") == {}
+    assert rows(counted.metrics, "noise_floor") == {}
 
 
 def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
@@ -131,7 +131,7 @@ def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
         off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
         few = probe(replace(options(tmp_path / "few"), limit=1), model=served(server.url))
         assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
-    assert rows(off.metrics, "flips") == rows(few.metrics, "flips") == {}
+    assert rows(off.metrics, "noise_floor") == rows(few.metrics, "noise_floor") == {}
     assert not [note for note in off.notes if "noise floor" in note]
     assert [note for note in few.notes if "18 prompts: too few" in note]
 

@@ -56,7 +56,7 @@ it is the same for all of a group: of facts and sentence pairs.
 REASONS = ("excluded", "error")  # The columns that say why there is no answer
 
 SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
-FLIPS = "flips"  # The metric of a noise floor: the share of answers of a sample that changed
+NOISE_FLOOR = "noise_floor"  # The metric: the share of answers of a sample that changed
 
 METRICS_SCHEMA: Schema = _schema(
     (pl.String, "metric over group kind level"),

@@ -45,8 +45,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
     factors = dict(of.partition("=")[::2] for of in options.factor)
     if taken := {*factors} & TAKEN:
-        found, expected = f"a factor called '{min(taken)}'", "a name that no column of answers has"
-        raise ConsilienceError(found, expected=expected)
+        found = f"a factor called '{min(taken)}'"
+        raise ConsilienceError(found, expected="a name that no column of answers has")
     frames, fields = frames_in(path, factors)
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):

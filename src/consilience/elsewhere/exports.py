@@ -37,8 +37,6 @@ Row = dict[str, Any]
 BLANK = "____"  # In place of the object of a fact
 ANSWERED = ("answer", "scores", "right", "reading", "error", "excluded", "model", "sample")
 """What an answer adds to its query."""
-NO_ROW = "no row in the table"  # Why a query has no answer
-
 TASK = """\
 # Written by `consilience suite export --format lm-eval`. A document is an item in a variant.
 task: {name}
@@ -128,10 +126,9 @@ def _every_text(name: str, choice: Choice) -> str | list[str]:
 
 def exported_lines(options: ExportOptions) -> Iterator[str]:
     """The rows as the lines of a file; in CSV a list is JSON in a cell."""
-    is_csv = options.out is not None and options.out.suffix == ".csv"
-    is_csv = options.format == "csv" if options.format else is_csv
+    form = options.format or (options.out and options.out.suffix.removeprefix("."))
     for number, (row, *_) in enumerate(_asked(options)[1]):
-        if is_csv:
+        if form == "csv":
             buffer = io.StringIO(newline="")
             writer = csv.writer(buffer, lineterminator="\n")
             writer.writerows([row] * (not number))
@@ -144,8 +141,7 @@ def exported_lines(options: ExportOptions) -> Iterator[str]:
 def written_prompts(options: ExportOptions) -> Output:
     """Write the rows to the file of the options; how many there are."""
     assert options.out is not None
-    numbered = enumerate(exported_lines(options), start=1)
-    size = [0]
+    size, numbered = [0], enumerate(exported_lines(options), start=1)
     write_whole(options.out, lambda: (line.encode() for size[0], line in numbered))
     return Output(shown=[f"{options.out}: {counted(size[0], 'prompt')}"])
 
@@ -231,7 +227,8 @@ def joined(
     both = both.filter(has_row if "sample" in own else has_row.any().over(KEY))
     left = rest.select(KEY).n_unique() - both.select(KEY).n_unique()
     notes = [f"left out: {counted(left, 'item')} without a row"] * (left > 0)
-    return both.with_columns(pl.when(has_row).then("excluded").otherwise(pl.lit(NO_ROW))), notes
+    excluded = pl.when(has_row).then("excluded").otherwise(pl.lit("no row in the table"))
+    return both.with_columns(excluded), notes
 
 
 def fact_answers(
@@ -268,7 +265,7 @@ def fact_answers(
         at = None if known else match(text, choices, rule or RULES[DEFAULT_RULE]).position
         return text if at is None else choices[at].text
 
-    absent = [name for name in ("answer", "error", "model") if name not in rows.columns]
+    absent = {"answer", "error", "model"} - {*rows.columns}
     rows = rows.with_columns(pl.lit(None, pl.String).alias(name) for name in absent)
     is_asked, answer = pl.col("excluded").is_null(), pl.col("answer").str.strip_chars()
     texts = rows.select("group", NAME, pl.when(is_asked).then(answer)).iter_rows()
@@ -278,9 +275,8 @@ def fact_answers(
     if others := [answer for group, answer in both if answer not in objects[group]]:
         found = f"{len(others):,} of {len(answers):,} answers are not among the objects"
         notes.append(f"{found} of their relation, such as '{others[0]}'")
-    is_unanswered = is_asked & pl.col("answer").is_null()
-    rows = rows.with_columns(pl.Series("answer", answers, pl.String))
-    rows = rows.with_columns(error=pl.when(is_unanswered).then("error"))
+    error = pl.when(is_asked & pl.col("answer").is_null()).then("error")
+    rows = rows.with_columns(pl.Series("answer", answers, pl.String), error=error)
     items = {*rows.select(KEY).iter_rows()}
     relations = [
         replace(one, facts=tuple(fact for fact in one.facts if (one.id, fact.item) in items))

@@ -216,8 +216,7 @@ def exported(cells: object) -> dict[str, Any]:
     """What a row of ``suite export`` says, where ``cells`` are one; else nothing."""
     if not isinstance(cells, Mapping) or not {"id", "item", "variant"} <= cells.keys():
         return {}
-    known = (*COLUMNS, "variant", *FACTORS, FORM)
-    return {name: cells[name] for name in known if name in cells}
+    return {of: cells[of] for of in (*COLUMNS, "variant", *FACTORS, FORM) if of in cells}
 
 
 def lm_eval_rows(files: Sequence[Path]) -> Rows:
@@ -423,7 +422,6 @@ def _expected(assertions: Sequence[Any], variables: Record) -> tuple[list[str] |
 def _filled(text: str, variables: Record) -> str | None:
     """A text with the variables of its test; None with an expression that is not understood."""
     values = {name: text_of(dig(variables, name)) for name in FILLED.findall(text)}
-    is_plain = not re.search(r"\{[{%#]|^file://", FILLED.sub("", text))
-    if not is_plain or None in values.values():
+    if None in values.values() or re.search(r"\{[{%#]|^file://", FILLED.sub("", text)):
         return None
     return FILLED.sub(lambda found: values[found[1]] or "", text).strip() or None

@@ -330,7 +330,13 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
     """
     if "options" not in table.rows.columns:
         table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
-    _check_orders(table)
+    if "order" in table.rows.columns:  # where letters mean the options as shown
+        of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
+        are_letters = table.rows["gold"].cast(pl.String).is_in(LETTERS).all()
+        is_known = are_letters or table.rows["options"].count()
+        if is_known and of_items.filter(pl.col("order") > 1)["options"].max() == 1:
+            found, expected = "the same options in all orders", "`options` as shown in each row"
+            raise ConsilienceError(found, expected=expected, where=table.where)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
 
@@ -368,17 +374,6 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
         table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
     return golds
-
-
-def _check_orders(table: Table) -> None:
-    """Raise for options that are the same in all orders: a letter would mean another one there."""
-    if "order" in table.rows.columns:
-        of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
-        of_items = of_items.filter(pl.col("order") > 1)
-        are_letters = table.rows["gold"].cast(pl.String).is_in(LETTERS).all()
-        if of_items["options"].max() == 1 and (are_letters or table.rows["options"].count()):
-            found, expected = "the same options in all orders", "`options` as shown in each row"
-            raise ConsilienceError(found, expected=expected, where=table.where)
 
 
 def _with_questions(
@@ -445,10 +440,7 @@ def _answers(table: Table, questions: Sequence[Question], rule: Rule | None) -> 
     absent = [name for name in ("text", "excluded", "error", "scores") if name not in rows.columns]
     rows = rows.with_columns(pl.lit(None, pl.Categorical).alias(name) for name in absent)
     if no := {"false", "False", "no", "0"} & {*rows["excluded"].unique()}:
-        found, expected = (
-            f"'{min(no)}' in the column 'excluded'",
-            "why a query was not asked, or nothing",
-        )
+        found, expected = f"'{min(no)}' in the column 'excluded'", "why a query was not asked"
         raise ConsilienceError(found, expected=expected, where=table.where)
     is_asked, has_answer = pl.col("excluded").is_null(), pl.col("answer").is_not_null()
     rows = rows.with_columns(pl.when(is_asked).then(pl.col("text", "scores")))
@@ -459,11 +451,9 @@ def _answers(table: Table, questions: Sequence[Question], rule: Rule | None) -> 
     empty = [of for of in READ[6:] if readings[of].null_count() == len(readings)]  # take memory
     read = joined(rows.select(by), readings.drop(empty), by).drop(by)
     if number := len(read.filter("overruled")):
-        found = f"{counted(number, 'answer')} counted as the record says, not as read"
-        table.notes.append(found)
+        table.notes.append(f"{counted(number, 'answer')} counted as the record says, not as read")
     known = rows.select(of for of in ANSWERS if of in rows.columns and of not in READ)
-    answers = pl.concat([known, read.drop("overruled")], how="horizontal")
-    return answers.with_columns(
+    return pl.concat([known, read.drop("overruled")], how="horizontal").with_columns(
         pl.when(pl.col("gold_option").is_not_null()).then("option"),
         pl.when(~has_answer).then(pl.col("excluded")),
         pl.when(~has_answer & is_asked).then(pl.col("error")),
@@ -495,10 +485,8 @@ def _read(
         elif totals:
             record["answer"] = choices[int(np.argmax(totals))].text
     if scored:
-        every, asks = (
-            padded([np.array(of) for *_, of in scored], np.nan),
-            [of for _, of, _ in scored],
-        )
+        asks = [of for _, of, _ in scored]
+        every = padded([np.array(of) for *_, of in scored], np.nan)
         scores = Scores(np.arange(len(scored)), totals=every, is_complete=True)
         judged: Mapping[str, Any] = judge(scores, asks, [item_of(one) for one in questions])
         for at, (record, *_) in enumerate(scored):

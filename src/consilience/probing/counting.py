@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
-from consilience.core.schemas import FLIPS, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
 from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.differences import form_changes
 from consilience.metrics.measure import measure
@@ -128,7 +128,7 @@ def noise_floor_of(run: Path) -> pl.DataFrame | None:
     if not file.is_file():
         return None
     try:
-        rows = pl.read_csv(file, glob=False).filter(pl.col("metric") == FLIPS)
+        rows = pl.read_csv(file, glob=False).filter(pl.col("metric") == NOISE_FLOOR)
         return rows.select(pl.col(name).cast(kind) for name, kind in METRICS_SCHEMA.items())
     except pl.exceptions.PolarsError as error:
         found = f"a damaged table of metrics: {reason_of(error)}"

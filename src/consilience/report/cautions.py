@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.schemas import FLIPS
+from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import NEARLY_CONSTANT, constant_groups
@@ -279,7 +279,7 @@ def _few_groups(known: Known) -> Iterator[Fields]:
 def _noise(known: Known) -> Iterator[Fields]:
     """Answers that changed when they were asked again; differences that are no larger."""
     if known.metrics is not None:
-        for floor in known.metrics.filter(pl.col("n") > 0, metric=FLIPS).head(1).to_dicts():
+        for floor in known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR).head(1).to_dicts():
             share = f"{100 * floor['value']:.1f} %"
             if not math.isnan(floor["low"]):
                 share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"

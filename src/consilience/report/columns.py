@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.schemas import FLIPS
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
@@ -187,8 +186,3 @@ def in_words(table: Table, words: SuiteWords) -> Table:
     names["gold"] = "right answer"
     columns = [replace(one, heading=names.get(one.heading, one.heading)) for one in table.columns]
     return replace(table, columns=columns)
-
-
-def noise_row(metrics: pl.DataFrame) -> Row | None:
-    """The row of the noise floor; None where nothing was measured."""
-    return next(iter(metrics.filter(pl.col("n") > 0, metric=FLIPS).to_dicts()), None)

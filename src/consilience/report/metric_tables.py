@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.schemas import FLIPS
+from consilience.core.schemas import NOISE_FLOOR
 from consilience.metrics.differences import MCNEMAR
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
@@ -62,13 +62,13 @@ def metrics_table(
     """A row a number (``METRICS_SCHEMA``): of means over groups with that of all items beside it.
 
     ``by``: what names a row: ``metric``, with that of the part indented, or ``edit`` or ``factor``.
-    Flips: answers of a sample that changed when nothing about the question did. Several groups have
-    a block each.
+    Noise floor: answers of a sample that changed when nothing about the question did. Several
+    groups have a block each.
     """
     pooled = {(of["metric"], of["kind"], of["level"]): of for of in rows.to_dicts()
               if of["over"] == "all"}  # fmt: skip
     means = rows.filter(over="mean")
-    own = pl.concat([means, rows.filter(metric=FLIPS)]) if means.height else rows
+    own = pl.concat([means, rows.filter(metric=NOISE_FLOOR)]) if means.height else rows
     count, lines = "counted" if by == "metric" else "pairs", list[dict[str, Any]]()
     for row in own.to_dicts():
         name = part_label(row)

@@ -242,7 +242,7 @@ def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         tables["levels"].with_columns(
             number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
         ),
-        tables["noise"].rename({"level": "factor"}).with_columns(number=pl.lit("flips")),
+        tables["noise"].rename({"level": "factor"}).with_columns(number=pl.lit("noise_floor")),
     ]  # fmt: skip
     columns = ("run", "number", "factor", "value", "low", "high")
     shares = ("share", "share_low", "share_high")

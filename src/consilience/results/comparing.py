@@ -15,7 +15,6 @@ from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
-from consilience.report.columns import noise_row
 from consilience.report.comparison_tables import (
     comparison_table,
     flip_table,
@@ -235,5 +234,5 @@ def cautions_on(common: Common, compared: pl.DataFrame | None = None) -> list[st
 def _noise_floors(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """The row of the noise floor of each run that measured one."""
     known = [(run.label, noise_floor_of(run.path)) for run in runs]
-    rows = [(name, noise_row(floor)) for name, floor in known if floor is not None]
-    return {name: dict(row) for name, row in rows if row is not None}
+    floors = [(name, floor.filter(pl.col("n") > 0)) for name, floor in known if floor is not None]
+    return {name: floor.row(0, named=True) for name, floor in floors if len(floor)}

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Watch
-from consilience.core.schemas import FLIPS
+from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted
 from consilience.metrics.measure import legible, mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
@@ -85,8 +85,7 @@ def _wide(rows: pl.DataFrame, title: str, notes: Sequence[str]) -> Table:
     """One row for each model in each cell and seed, with each number and its interval."""
     columns: dict[str | tuple[str, str], Column] = {"model": Column("model")}
     for name in rows["metric"].unique(maintain_order=True):
-        label = "Noise floor" if name == FLIPS else label_of(name)
-        columns[f"value_{name}"] = Column(label, "share", short_label_of(name))
+        columns[f"value_{name}"] = Column(label_of(name), "share", short_label_of(name))
         columns[f"std_{name}"] = Column("std", "share")
         columns[f"low_{name}", f"high_{name}"] = Column(CI, "share", is_extra=True)
     columns["items"] = Column("items", "count", is_extra=True)
@@ -180,7 +179,7 @@ def _numbers(run: StudyRun) -> tuple[pl.DataFrame, list[str]]:
     """The headline numbers of a run with its noise floor, and the cautions on it."""
     known = count_run(Run.open(run.folder, run.model))
     keys = [attrgetter(*KEY)(row) for row in known.summary.rows if row.kind == "whole"]
-    floor = known.metrics.filter(pl.col("n") > 0, metric=FLIPS).select(KEY)
+    floor = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR).select(KEY)
     wanted = pl.concat([pl.DataFrame(keys, [*KEY], orient="row"), floor])
     rows = wanted.join(legible(known.metrics), on=[*KEY], maintain_order="left")
     accuracy = known.metrics.filter(metric="accuracy", kind="whole")

@@ -136,7 +136,7 @@ def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tm
     ([row("a", "x", g, template=t) for t, g in ((1, "x"), (2, ["x", "y"]))], {}, "1 item with other right answers in some rows"),
     ([row("a", answer, "A", order=order) for order, answer in (("AB", "A"), ("BA", "B"))], {},
      "the same options in all orders; expected `options` as shown in each row"),
-    ([row("a", "x", options=["x", "y"], order=order) for order in ("AB", "BA")], {}, "same options in all orders"),
+    ([row("a", "B", options=["x", "y"], order=order) for order in ("AB", "BA")], {}, "same options in all orders"),
     ([row("a", "x", excluded="false")], {}, "'false' in the column 'excluded'; expected why a query"),
 ])  # fmt: skip
 def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):

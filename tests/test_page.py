@@ -229,7 +229,7 @@ def test_runs_side_by_side_have_paired_differences(runs):
         label = label_of("consistent_accuracy")
         assert (float(means[label][3]) > 0) or run == "baseline:random"
         assert f"Each relation: {title}" in html.tables
-    assert "means over 2 relations, and such a p is at least 0.5" in html.text
+    assert "means over 2 relations, p is at least 0.5" in html.text
 
 
 def plain(prompt):
@@ -249,7 +249,7 @@ def test_a_run_has_0_of_what_only_others_have_and_missing_answers_are_the_first_
     assert [row[names.index("No option")] for row in rows[:2]] == ["0.0", "33.3"]
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     cautions = re.findall("<li>(.*?)</li>", text.partition("<details")[0], re.DOTALL)
-    first = ["odd: 3 of 18 queries have", "plain: In 1 of 1 group", "odd: 3 questions are too"]
+    first = ["odd: 3 of 18 queries (", "plain: In 1 of 1 group", "odd: With 3 questions the"]
     assert [caution[: len(of)] for caution, of in zip(cautions, first, strict=True)] == first
 
 

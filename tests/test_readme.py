@@ -86,7 +86,7 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
 
 
 @pytest.mark.parametrize("command", [command for command in OTHERS if "pararel" in command])
-def test_every_command_of_pararel_runs(reader, here, command, monkeypatch):
+def test_every_command_of_pararel_runs(reader, command, monkeypatch):
     """With two facts of a relation, or dry, and a baseline instead of the reader's model."""
     command = command.replace("org/name", "baseline:random")
     monkeypatch.setenv("CONSILIENCE_DATA", str(real_data("pararel").parent))

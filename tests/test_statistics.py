@@ -281,9 +281,7 @@ def test_means_over_few_relations_have_no_p_below_5_percent(relations, least):
         assert math.isnan(mean["p_holm"])
     notes = cautions(Known(suite=suite, compared=compared))
     assert len(notes) == (least is not None)
-    assert all(
-        f"over {relations} relations, and such a p is at least {least}" in of for of in notes
-    )
+    assert all(f"over {relations} relations, p is at least {least}" in of for of in notes)
     generator = np.random.default_rng(0)
     drawn = of_relations(names, lambda run: str(generator.choice(["a", "b"])))
     (mean,) = rows_of(compare(drawn, suite, "strict"), "accuracy", "mean")

@@ -74,7 +74,7 @@ def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
     (run / "answers" / "1.parquet").unlink()
     change(run, lambda record: record.update(finished=None))
     status, _, err = consilience("score", "run")
-    assert (status, "no answers for 1 relation: sport" in err) == (0, True)
+    assert (status, "1 of 2 relations (sport) have no answers at all" in err) == (0, True)
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):

@@ -341,11 +341,9 @@ def _samples(file: Path) -> Iterator[tuple[Record, Record]]:
                 if name.startswith("samples/") and name.endswith(".json"):
                     yield header, parse_json(parts.read(name).decode())
     except (BadZipFile, KeyError, NotImplementedError, UnicodeDecodeError, ValueError) as error:
-        raise ConsilienceError(
-            f"cannot be read as a log of inspect_ai: {reason_of(error)}",
-            where=str(file),
-            todo="Convert it: inspect log convert --to json.",
-        ) from error
+        found = f"cannot be read as a log of inspect_ai: {reason_of(error)}"
+        todo = "Convert it: inspect log convert --to json."
+        raise ConsilienceError(found, where=str(file), todo=todo) from error
 
 
 def _content(sample: Record, content: object) -> str | None:

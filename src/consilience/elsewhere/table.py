@@ -332,9 +332,11 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
     if "order" in table.rows.columns:  # where letters mean the options as shown
         of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
-        are_letters = table.rows["gold"].cast(pl.String).is_in(LETTERS).all()
-        is_known = are_letters or table.rows["options"].count()
-        if is_known and of_items.filter(pl.col("order") > 1)["options"].max() == 1:
+        texts = {text for cell in table.rows["options"].unique() for text in texts_in(cell)}
+        said = table.rows.select(pl.col("^(gold|answer)$").cast(pl.String)).unpivot()["value"]
+        if {*said.unique()} & {*LETTERS} - texts and of_items.filter(pl.col("order") > 1)[
+            "options"
+        ].max() == 1:
             found, expected = "the same options in all orders", "`options` as shown in each row"
             raise ConsilienceError(found, expected=expected, where=table.where)
     cells = different(table.rows, *KEY, "options", "gold")

@@ -67,8 +67,7 @@ AS_IS = (*LONG, "answer", "options", "gold")  # Columns whose texts keep outer w
 ROWS = 100_000  # Rows in memory as Python objects at once
 MOST_PROMPTS = 2**28  # Bytes of prompts that are kept; of longer ones none is
 VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "correct")
-"""Of several metrics, filters or scorers of an answer the first of these words counts, else the
-first in the alphabet."""
+"""Of several readings of an answer the first of these words counts, else the alphabet's first."""
 USUAL = ("A", "base", "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
 EMPTY = ["[]", "[null]", '[""]']  # Lists that hold nothing
@@ -332,11 +331,10 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
     if "order" in table.rows.columns:  # where letters mean the options as shown
         of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
-        texts = {text for cell in table.rows["options"].unique() for text in texts_in(cell)}
+        shown = {text for cell in table.rows["options"].unique() for text in texts_in(cell)}
         said = table.rows.select(pl.col("^(gold|answer)$").cast(pl.String)).unpivot()["value"]
-        if {*said.unique()} & {*LETTERS} - texts and of_items.filter(pl.col("order") > 1)[
-            "options"
-        ].max() == 1:
+        is_same = of_items.filter(pl.col("order") > 1)["options"].max() == 1
+        if is_same and {*said.unique()} & {*LETTERS} - shown:
             found, expected = "the same options in all orders", "`options` as shown in each row"
             raise ConsilienceError(found, expected=expected, where=table.where)
     cells = different(table.rows, *KEY, "options", "gold")

@@ -1,5 +1,6 @@
 """Cautions: when each is given, what it says, and in which order."""
 
+import pickle
 from types import SimpleNamespace
 
 import polars as pl
@@ -105,7 +106,7 @@ def test_there_are_at_most_ten_each_with_a_page_of_the_documentation():
 
 
 def test_notes_of_several_runs_are_given_once_by_rank():
-    late, early = Caution("late", 5), Caution("early", 1)
+    late, early = pickle.loads(pickle.dumps([Caution("late", 5), Caution("early", 1)]))
     notes = by_run({"one": ["note", late, late], "two": ["note", early]})
     assert notes == ["two: early", "one: late", "All runs: note"]
     assert ranked(["note", late, early, late]) == ["early", "late", "note"]

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard
 from checks import refused
 from conftest import eee_validator
 from consilience.files.read import parquet_metadata
+from consilience.options.others import ScoreOptions
 from consilience.options.probe import ProbeOptions
 from consilience.probing.counting import count_run
 from consilience.probing.probe import probe
@@ -24,6 +25,7 @@ from consilience.publish.publication import (
     publish,
     sample_hash,
 )
+from consilience.results.evaluation import scored
 from consilience.runs.folder import QUERIES, digest_of, fingerprint
 from consilience.runs.run import Run
 
@@ -208,7 +210,7 @@ def test_what_is_said_of_a_model():
 
 @pytest.fixture
 def served(runs, tmp_path):
-    """A run whose record names a server, with a question as hostile as can be."""
+    """A run whose record names a server."""
     folder = shutil.copytree(runs / "facts", tmp_path / "served")
     record = json.loads((folder / "run.json").read_text())
     record["settings"]["model"] = {"model": "openai:tiny", "kind": "served", "server": SERVER}
@@ -220,6 +222,17 @@ def served(runs, tmp_path):
     record["queries"] = digest_of(queries)
     (folder / "run.json").write_text(json.dumps(record))
     return folder
+
+
+def test_what_a_server_wrote_of_a_failure_is_not_published(made, tmp_path):
+    error = f"the server refused the request (400): /srv/secret-place of gpu7 at {SERVER}"
+    rows = [{"item": f"q{at}", "gold": "a", "answer": None, "error": error} for at in range(2)]
+    rows += [{"item": "q2", "gold": "a", "answer": "a", "error": None}]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    scored(ScoreOptions(tmp_path / "t.json", out=tmp_path / "mine"))
+    text = text_of(made(tmp_path / "mine", "eee", licence="MIT"), ".jsonl")
+    assert text.count("the server refused the request (400)") == 2
+    assert not [word for word in ("secret-place", "gpu7", "8000") if word in text]
 
 
 @pytest.mark.parametrize("format_", ["eee", "model-card"])

@@ -191,7 +191,7 @@ def run_program() -> None:
         param: Any = getattr(error, "param", None)
         where = ctx.command_path if ctx else "consilience"
         message = " ".join(error.format_message().split())
-        todo = "" if message.endswith("?") or not ctx else f"See `{where} --help`."
+        todo = "" if message.endswith(("?", "?)")) or not ctx else f"See `{where} --help`."
         if isinstance(error, click.MissingParameter):
             todo = f"{param.option.help} {todo}"
         if param and ctx.get_parameter_source(param.name) is ParameterSource.DEFAULT_MAP:

@@ -66,8 +66,8 @@ def run(main: Callable[[], None]) -> None:
     except (ConsilienceError, ImportError, OSError) as error:
         failure = _failure_of(error)
         print_errors([f"error: {failure}"])
-        arguments = sys.argv[1:]
-        if "--json" in arguments or "--format json" in " ".join(arguments).replace("=", " "):
+        arguments = " ".join([*sys.argv[1:], ""]).replace("=", " ")
+        if "--json " in arguments or "--format json " in arguments:
             document = {**failure.to_dict(), "is_usage": failure.kind == "usage"}
             print(json_text({"error": document}))
         sys.exit(failure.status)

@@ -42,7 +42,7 @@ MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dty
 """What is published of the identity of a model; its address and its folder are not."""
 
 COMMAND_OPTIONS = (
-    "limit", "seed", "dtype", "groups", "protocol", "candidates",
+    "limit", "seed", "dtype", "groups", "protocol", "candidates", "perturbations",
     "as_questions", "generate", "vary", "design", "option_score", "shots", "match",
     "temperature", "max_new_tokens", "noise_floor",
 )  # fmt: skip
@@ -152,7 +152,7 @@ def public_command(options: Values | None, model: str, suite: str) -> str:
         value = options.get(name)
         if name in COMMAND_OPTIONS and value is not None and value is not False:
             typed = parameter.arguments(value)
-            words += [] if any("/" in word or "\\" in word for word in typed) else typed
+            words += [] if any(re.search(r"[/\\]|\.py", word) for word in typed) else typed
     return shlex.join(words)
 
 
@@ -301,7 +301,8 @@ def sample_values(run: Run, values: Values, fields: Values) -> Iterator[Values]:
     """
     keys, suite = ["group", "item", "variant"], run.suite
     prompts = run.queries.select(*keys, prompt=pl.col("input").list.join("\n"))
-    answers = run.answers.with_columns(pl.col(REASONS).str.replace_all(ADDRESS, "URL"))
+    said = pl.col(REASONS).cast(pl.String).str.split(": ").list.first()  # not a server's words
+    answers = run.answers.with_columns(said.str.replace_all(ADDRESS, "URL"))
     asked = answers.filter(pl.col("excluded").is_null()).join(
         prompts, on=keys, maintain_order="left"
     )

@@ -41,6 +41,9 @@ class Caution(str):
         self.rank = rank
         return self
 
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return Caution, (str(self), self.rank)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:

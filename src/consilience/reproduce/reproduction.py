@@ -139,9 +139,8 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
     if not options.dry_run:
         for one in made:
             paths += [*one.work.files, *save_table(one.table, options.out, one.recipe.name)]
-        if numbers.height:
-            paths.append(options.out / "numbers.csv")
-            write_whole(paths[-1], csv_of(numbers))
+        paths.append(options.out / "numbers.csv")
+        write_whole(paths[-1], csv_of(numbers))
         names = ", ".join(one.recipe.name for one in made)
         written = f"Written to {options.out}: numbers.csv; as .csv, .md and .tex {names}"
         shown = [table for one in made for table in _shown(one)]

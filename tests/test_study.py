@@ -91,6 +91,13 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
 
 
+def test_values_that_no_folder_can_hold_are_told_apart(study_of):
+    text = (
+        '[[models]]\nmodel = "m"\n[[suites]]\nsuite = "s"\n[factors]\ntemplate = ["{q}?", "{q}!"]'
+    )
+    assert len({run.folder for run in study_of(text).runs}) == 2
+
+
 @pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
 def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
     assert message in refused("^sizes.toml: ", study_of, text)

@@ -106,9 +106,6 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     return ranked(named)
 
 
-# -- conditions ----------------------------------------------------------------------------------
-
-
 def _unfinished(known: Known) -> Iterator[Fields]:
     if not known.is_finished:
         yield {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -21,6 +22,8 @@ from consilience.options.probe import ProbeOptions
 from consilience.runs.run import model_name
 
 SEED = "{seed}"
+FAILURES = "failures.json"  # In the folder of a study: why runs failed, by run
+LOG = "log.txt"  # There, too: what the libraries of local workers print
 SIGNS = re.compile(r"[^\w.-]+")  # In a name, not in that of a folder
 LONGEST = 40  # Characters of a value of a factor in the name of a folder
 SCHEMA: Mapping[str, Any] = json.loads(
@@ -168,7 +171,7 @@ def _runs(
     model, suite, *values = levels
     chosen = tuple(zip(factors, (value.name for value in values), strict=True))
     for seed in model.seeds:
-        texts = [f"{name}={SIGNS.sub('-', value)[:LONGEST]}" for name, value in chosen]
+        texts = [f"{name}={_slug(value)}" for name, value in chosen]
         of_seed = "" if seed is None else f"seed-{seed}"
         parts = [_part(model.name), _part(suite.name), ",".join(texts), of_seed]
         name = "/".join(filter(None, parts))
@@ -180,10 +183,16 @@ def _runs(
         yield StudyRun(*of_run, ProbeOptions(**options))
 
 
+def _slug(value: str) -> str:
+    """A value in the name of a folder; one that cannot stand there has 8 digits of its SHA-256."""
+    slug = SIGNS.sub("-", value)[:LONGEST]
+    return slug if slug == value else f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
+
+
 def _part(name: str) -> str:
     """The part of a model or a suite of the folder of a run."""
     part = SIGNS.sub("-", name).strip(".-")
-    if not names_a_file(part):
+    if not names_a_file(part) or part.casefold() in (FAILURES, LOG):
         raise ConsilienceError(f"name: '{name}'", expected="a short name")
     return part
 

@@ -49,10 +49,8 @@ from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table
 from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import options_record
-from consilience.study.file import Study, StudyRun, read_study
+from consilience.study.file import FAILURES, LOG, Study, StudyRun, read_study
 
-FAILURES = "failures.json"  # Why runs failed, by run, until they are asked again
-LOG = "log.txt"  # What the libraries of local workers print
 TRIES = 3  # How often a run is asked whose worker dies
 PATIENCE = 5.0  # Seconds that a process has to end before it is killed
 NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
@@ -174,8 +172,8 @@ def run_study(
     for run in study.runs:
         refuse_other_options(run.options)
     runs = state_of(study).in_state("part", "waiting", "changed", "failed")
-    failures, told = dict[str, str](), study.folder / FAILURES
-    told.unlink(missing_ok=True)  # what failed is asked again
+    told = study.folder / FAILURES
+    failures = parse_json(told.read_bytes()) if told.is_file() else {}
     lanes: dict[str, list[StudyRun]] = {}
     for run in runs:
         connection = run.options.connection
@@ -198,10 +196,13 @@ def run_study(
                         message = done.result()
                     except (ConsilienceError, OSError) as error:
                         message = str(error)
-                    if message:
-                        failures[run.name] = message
-                        text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
+                    failures.pop(run.name, None)
+                    failures |= {run.name: message} if message else {}
+                    text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
+                    if failures:
                         write_whole(told, text.encode())
+                    else:
+                        told.unlink(missing_ok=True)
                     watch.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
                     advance(1)
     finally:

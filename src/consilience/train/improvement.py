@@ -109,8 +109,8 @@ def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -
         for name, run in before.items():
             tables = {"before": run.answers, "after": after[name].answers}
             compared[name] = compare(tables, run.suite, run.protocol)
-            file = _beside(path.with_name("comparison"), name).with_suffix(".csv")
-            write_whole(file, csv_of(compared[name]))
+            place = _beside(path.with_name("comparison"), name)
+            write_whole(place.with_name(f"{place.name}.csv"), csv_of(compared[name]))
             harms += harm_rows(compared[name], run.suite, name)
         if texts is not None and (losses := _losses(training, model)):
             harms.append(text_row(texts, losses))
@@ -144,7 +144,9 @@ def measures_of(training: Training) -> dict[str, Measure]:
             fits = [name for name, end in zip(sizes, ends, strict=True) if end <= most]
             each = max(1, most // sum(sizes.values()))
             asked = replace(asked, limit=each, groups=tuple(fits or [*sizes][:1]))
-        measures[Path(name).stem] = asked, None
+        if (stem := Path(name).stem) in measures:
+            raise ConsilienceError(f"--also {spec}", expected="suites of different names")
+        measures[stem] = asked, None
     return measures
 
 

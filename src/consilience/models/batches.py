@@ -316,7 +316,7 @@ def settle(values: Floats, tie: float, alone: Callable[[int, Ints], Floats]) -> 
 
     If the best two of an input are closer than ``tie``, ``alone(input, answers)`` gives the values
     of those that are near. It computes on one thread with torch's own products: no answer depends
-    on the batch or on the number of threads (docs/decisions/0007).
+    on the batch or on the number of threads (docs/decisions.md).
     """
     near = near_best(values, tie)
     for row in np.flatnonzero(near.any(axis=1)).tolist():

@@ -208,7 +208,7 @@ class PairClassifier(ReadyModel):
         """Log-probabilities, in nats, of the task's labels for each form; each exactly once.
 
         Equal forms are read once, in batches of one length, and near ties alone
-        (docs/decisions/0007), so that no score depends on the other forms.
+        (docs/decisions.md), so that no score depends on the other forms.
         """
         encoded = self.encode(shown)
         rows_of = [*group_rows(tuple(map(tuple, form.values())) for form in encoded).values()]

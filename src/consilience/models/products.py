@@ -2,7 +2,7 @@
 
 With weights packed in its own order oneDNN does twice the products in float32 on an AMD EPYC; on an
 Intel Xeon both are about equally fast (docs/log.md). So it multiplies on processors of AMD. The two
-add in different orders: the last bits of a score differ, no answer does (docs/decisions/0007).
+add in different orders: the last bits of a score differ, no answer does (docs/decisions.md).
 """
 
 from __future__ import annotations

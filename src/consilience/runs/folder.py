@@ -127,7 +127,7 @@ class RunFolder:
             record[name] = value
 
     def multiplied_by(self, products: Mapping[str, Any]) -> None:
-        """Keep which library multiplied on which processor at first (docs/decisions/0007)."""
+        """Keep which library multiplied on which processor at first (docs/decisions.md)."""
         with self._changing() as record:
             record.setdefault("products", dict(products))
 

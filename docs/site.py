@@ -13,7 +13,7 @@ from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
 
 OUTSIDE = re.compile(
-    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING)[^)]*)\)"
+    r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING|SECURITY)[^)]*)\)"
 )
 """A link to a file of the repository that is not on the site."""
 

@@ -1,6 +1,6 @@
 """The values that all packages share: suites, queries and scores.
 
-All values are frozen. Axis names in shapes are those of ``docs/glossary.md``.
+All values are frozen. Axis names in shapes are those of ``docs/metrics.md``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Readers of files that others wrote: texts, JSON, and the rows of tables in every format.
 
 Nothing in a file is run. A native abort in the Parquet decoder of polars is the one fault that ends
-the process (``docs/reliability.md``).
+the process (``docs/cli.md``).
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ CAUTIONS = (
     Condition(
         "unfinished", _unfinished,
         "Not finished: the numbers cover the answers so far. To resume, repeat the run's command.",
-        "reliability.md",
+        "cli.md",
     ),
     Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
     Condition(

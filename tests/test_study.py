@@ -100,7 +100,7 @@ def test_values_that_no_folder_can_hold_are_told_apart(study_of):
 
 @pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
 def test_a_mistake_in_the_file_is_named_with_its_place(text, message, study_of):
-    assert message in refused("^sizes.toml: ", study_of, text)
+    assert message in refused("^sizes.toml", study_of, text)
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,14 @@ def read_table(
             yield row
 
 
+def read_one(table: Mapping[str, Any], columns: Sequence[Column], where: str) -> dict[str, Any]:
+    """The values of a table that is one row; all that is wrong with it raises."""
+    problems: Problems = []
+    rows = [*read_table([(where, table)], columns, problems, where)]
+    raise_all(problems)
+    return dict(rows[0])
+
+
 def names_of(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """The columns of all rows, and ``a.b`` for each part of an object, in order of appearance."""
     names: dict[str, None] = {}

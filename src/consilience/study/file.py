@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from consilience.core.errors import ConsilienceError, did_you_mean, shortened
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import names_a_file
 from consilience.files.read import read_document
+from consilience.files.rows import Column, line, read_one
 from consilience.files.write import path_of
 from consilience.options import checked, parameters, refuse_unknown
 from consilience.options.probe import ProbeOptions
@@ -26,13 +26,38 @@ FAILURES = "failures.json"  # In the folder of a study: why runs failed, by run
 LOG = "log.txt"  # There, too: what the libraries of local workers print
 SIGNS = re.compile(r"[^\w.-]+")  # In a name, not in that of a folder
 LONGEST = 40  # Characters of a value of a factor in the name of a folder
-SCHEMA: Mapping[str, Any] = json.loads(
-    Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8")
-)
-"""The keys of a study file; ``description`` is what is expected. Tables of models and suites have
-options of ``probe`` beside their keys."""
 
-KEYS: Mapping[str, Any] = SCHEMA["properties"]
+
+def _is(kind: type, expected: str, of: type = object) -> Callable[[Any], Any]:
+    """A table, or a list that is not empty, of values of a type."""
+
+    def parse(value: Any) -> Any:
+        if value == [] or not (isinstance(value, kind) and all(isinstance(at, of) for at in value)):
+            raise ConsilienceError(f"{value!r}", expected=expected)
+        return value
+
+    return parse
+
+
+STUDY = (
+    Column("models", _is(list, 'one table or more: [[models]] with model = "..."', dict)),
+    Column("suites", _is(list, 'one table or more: [[suites]] with suite = "..."', dict)),
+    Column("folder", line, "", is_needed=False),
+    Column("reference", line, "", is_needed=False),
+    Column("options", _is(dict, "a table of options of `probe`"), {}, is_needed=False),
+    Column("factors", _is(dict, "a table of lists"), {}, is_needed=False),
+    Column("skip", _is(list, "tables: [[skip]]", dict), [], is_needed=False),
+)
+"""The keys of a study file."""
+
+NAME = Column("name", line, "", is_needed=False)
+SEEDS = _is(list, "whole numbers: seeds = [0, 1, 2]", int)
+LEVELS = {
+    "model": (Column("model", line), NAME, Column("seeds", SEEDS, [None], is_needed=False)),
+    "suite": (Column("suite", line), NAME),
+}
+"""The keys of the tables of models and of suites, which have options of ``probe`` beside them."""
+
 FIELDS = parameters(ProbeOptions)
 TomlTable = Mapping[str, Any]
 
@@ -77,33 +102,31 @@ class Study:
 
 def read_study(path: str | Path) -> Study:
     """A study in TOML, with paths relative to the working folder; a wrong one raises."""
-    from jsonschema import Draft4Validator
-
     file = path_of(path, "the study file")
     if file.suffix != ".toml":
         raise ConsilienceError(str(file), expected="a TOML file, .toml")
     document = read_document(file)
-    try:
-        for fault in Draft4Validator(SCHEMA).iter_errors(document):
-            place, expected = fault.json_path.removeprefix("$"), fault.schema["description"]
-            found = f"{place.removeprefix('.') or 'the study'}: {shortened(fault.message)}"
-            raise ConsilienceError(found, expected=expected)
-        models, suites = ([*_named(document[f"{of}s"], of)] for of in ("model", "suite"))
-        with _at("[options]"):
-            shared = _options(document.get("options", {}))
-        factors: dict[str, list[_Level]] = {}
-        with _at("[factors]"):
-            for key, values in document.get("factors", {}).items():
-                levels = [_Level(_text_of(value), _options({key: value})) for value in values]
-                factors[key.replace("-", "_")] = levels
-        folder = Path(document.get("folder", f"runs/{file.stem}").strip())
+    refuse_unknown([column.name for column in STUDY], document, str(file), "key")
+    study = read_one(document, STUDY, str(file))
+    models, suites = ([*_named(study[f"{of}s"], of, str(file))] for of in LEVELS)
+    with _at(f"{file}: [options]"):
+        shared = _options(study["options"])
+    factors: dict[str, list[_Level]] = {}
+    with _at(f"{file}: [factors]"):
+        for name, values in _by_name(study["factors"]).items():
+            of_factor = _is(list, f"a list of values of '{name}'")(values)
+            factors[name] = [_Level(_text_of(one), _options({name: one})) for one in of_factor]
+    with _at(str(file)):
+        folder = Path(study["folder"] or f"runs/{file.stem}")
+        if "://" in study["folder"]:
+            raise ConsilienceError(f"folder: '{folder}'", expected="a local folder")
         grid = product(models, suites, *factors.values())
         runs = [run for levels in grid for run in _runs(levels, [*factors], shared, folder)]
         folders = Counter(run.name.casefold() for run in runs)
         if double := [run.name for run in runs if folders[run.name.casefold()] > 1]:
             todo = "Give each model and suite a `name` of its own, and each factor a value once."
             raise ConsilienceError(f"two runs in the folder {double[0]}", todo=todo)
-        skips = document.get("skip", [])
+        skips = study["skip"]
         for at, skip in enumerate(skips, start=1):
             if not any(run.matches(skip) for run in runs):
                 expected = "some of model, suite, seed and factors, with values of this study"
@@ -112,11 +135,9 @@ def read_study(path: str | Path) -> Study:
         if not runs:
             raise ConsilienceError("[[skip]]: every run is skipped", todo="Skip fewer runs.")
         names = [model.name for model in models]
-        if (reference := document.get("reference", names[0]).strip()) not in names:
+        if (reference := study["reference"] or names[0]) not in names:
             todo = did_you_mean(reference, names)
             raise ConsilienceError(f"reference: no model '{reference}'", todo=todo)
-    except ConsilienceError as error:
-        raise error.replaced(where=str(file)) from error
     return Study(file, folder, reference, runs)
 
 
@@ -125,7 +146,7 @@ def _at(where: str) -> Iterator[None]:
     try:
         yield
     except ConsilienceError as error:
-        raise error.replaced(found=f"{where}: {error.found}", where="") from error
+        raise error.replaced(where=where) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +158,33 @@ class _Level:
     seeds: Sequence[int | None] = (None,)
 
 
-def _named(tables: Sequence[TomlTable], spec: str) -> Iterator[_Level]:
+def _named(tables: Sequence[TomlTable], of: str, file: str) -> Iterator[_Level]:
     """The ``[[models]]`` or ``[[suites]]`` tables."""
-    keys = KEYS[f"{spec}s"]["items"]["properties"]
     for at, table in enumerate(tables, start=1):
-        value = table[spec].strip()
-        with _at(f"[[{spec}s]] {at}"):
-            is_several = spec == "model" and SEED in value
-            if ("seeds" in table) != is_several or (is_several and "name" not in table):
+        where = f"{file}: [[{of}s]] {at}"
+        known = read_one(table, LEVELS[of], where)
+        name, value = known["name"], known[of]
+        with _at(where):
+            is_several = of == "model" and SEED in value
+            if ("seeds" in table) != is_several or (is_several and not name):
                 expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
-                raise ConsilienceError(f"{spec} '{value}'", expected=expected)
-            options = _options({key: one for key, one in table.items() if key not in keys})
-        name = table.get("name", model_name(value) or value).strip()
-        yield _Level(name, {**options, spec: value}, table.get("seeds", [None]))
+                raise ConsilienceError(f"{of} '{value}'", expected=expected)
+            options = _options({key: one for key, one in table.items() if key not in known})
+        yield _Level(
+            name or model_name(value) or value, {**options, of: value}, known.get("seeds", [None])
+        )
+
+
+def _by_name(table: TomlTable) -> dict[str, Any]:
+    """The values of options by their names in Python."""
+    values = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(values) < len(table):
+        raise ConsilienceError("one option twice, with - and with _", todo="Leave one of them out.")
+    return values
 
 
 def _options(table: TomlTable) -> dict[str, Any]:
-    keywords = {key.replace("-", "_"): value for key, value in table.items()}
+    keywords = _by_name(table)
     for key in keywords.keys() & {"model", "suite", "out", "folder"}:
         todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
         raise ConsilienceError(f"'{key}' as an option", todo=todo)

@@ -26,7 +26,15 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.text import names_a_file, truncated
 from consilience.files.read import Problems, Rows, hub_rows, read_document, read_rows
-from consilience.files.rows import Column, as_written, line, one_of, raise_all, read_table
+from consilience.files.rows import (
+    Column,
+    as_written,
+    line,
+    one_of,
+    raise_all,
+    read_one,
+    read_table,
+)
 
 PAPERS = ("reverse", "signal")
 
@@ -391,10 +399,7 @@ def task_of_table(table: Mapping[str, Any], where: str) -> Task:
         for name, value in usual.items()
         if value is MISSING or name in table
     ]
-    problems: Problems = []
-    rows = [dict(row) for row in read_table([(where, table)], columns, problems, where)]
-    raise_all(problems)
-    task = Task(**rows[0])
+    task = Task(**read_one(table, columns, where))
     check_task(task, where)
     return task
 

@@ -281,7 +281,7 @@ class Suite:
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
         columns ``object_de`` and ``subject_de`` say how a fact is written in German; a name that
         has no text there is the same name. ``form`` and ``subject_form`` name the forms in which a
-        pattern needs its object and subject (``docs/languages.md``).
+        pattern needs its object and subject (``docs/suites.md``).
         """
         problems: Problems = []
         facts_may_be_elsewhere = [replace(one, default="") for one in FACT_COLUMNS]

@@ -137,7 +137,7 @@ CHECKS = {
     ),
     "same_names": Check(
         "patterns in another language whose subjects and objects all have the same names in it",
-        "Add columns such as object_de where a name differs (docs/languages.md).",
+        "Add columns such as object_de where a name differs (docs/suites.md).",
         "variants", c("has_same_names"),
     ),
     "options_differ": Check(

@@ -259,16 +259,8 @@ def test_people(tmp_path, consilience, data):
     options = {"only": ("Human",), "data": data}
     cell = made("calum-table-2", out, **options)[1]["RTE", "Human", "C_R"]
     assert "people have to answer: consilience suite annotate sheet" in cell["verdict"]
-    command = (
-        "suite",
-        "annotate",
-        "sheet",
-        "--task",
-        "rte",
-        "--data",
-        data / "rte/validation.jsonl",
-    )
-    assert consilience(*command, "--out", sheets)[0] == 0
+    command = ("suite", "annotate", "sheet", "--task", "rte", "--out", sheets)
+    assert consilience(*command, "--data", data / "rte/validation.jsonl")[0] == 0
     key = json.loads((sheets / "key.json").read_text(encoding="utf-8"))
     rows = {str(row["question"]): row for row in key["rows"]}
     for path in sorted(sheets.glob("annotator-*.csv"))[:4]:

@@ -35,7 +35,7 @@ from consilience.probing.counting import CountedRun, count_run
 from consilience.report.export import Output, as_markdown, record_of
 from consilience.report.summary import KEY
 from consilience.runs.folder import fingerprint
-from consilience.runs.run import Run, no_run
+from consilience.runs.run import NOT_COMPARED, Run, no_run
 
 MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
@@ -46,8 +46,12 @@ COMMAND_OPTIONS = (
     "as_questions", "generate", "vary", "design", "option_score", "shots", "match",
     "temperature", "max_new_tokens", "noise_floor",
 )  # fmt: skip
-"""Options of a run that its published command repeats; texts with a slash are left out."""
+"""Options of a run that its published command repeats."""
 
+NOT_REPEATED = ("model", "suite", "adapter", "data_dir", "keep_scores", "trust_remote_code")
+"""Options, beside ``NOT_COMPARED``, without which a published command asks the same."""
+
+FILE = r"[/\\]|\.(py|toml)\b"  # in a value that names one
 ADDRESS = r"\w+://\S+|\b[\w.-]+:\d{2,5}\b"  # in a reason, which a server may have written
 CARD = "README.md"
 OURS = "measured with consilience"  # in every card of ours
@@ -144,16 +148,19 @@ def public_model(run: Run, model_id: str | None) -> tuple[str, dict[str, str]]:
 
 
 def public_command(options: Values | None, model: str, suite: str) -> str:
-    """The command of a run under public names; empty without recorded options."""
-    if options is None:
-        return ""
-    words = ["consilience", "probe", "--model", model, "--suite", suite]
+    """The command of a run under public names; empty where it would ask something else.
+
+    That is the case without recorded options, of a model or a suite that is a Python value (None),
+    and with an option that names a file or is private, such as a template.
+    """
+    words, known = ["consilience", "probe", "--model", model, "--suite", suite], options or {}
     for name, parameter in parameters(ProbeOptions).items():
-        value = options.get(name)
-        if name in COMMAND_OPTIONS and value is not None and value is not False:
-            typed = parameter.arguments(value)
-            words += [] if any(re.search(r"[/\\]|\.py", word) for word in typed) else typed
-    return shlex.join(words)
+        if name in COMMAND_OPTIONS and known.get(name) is not None:
+            words += parameter.arguments(known[name])
+    asked = known.keys() - {*NOT_REPEATED, *NOT_COMPARED}
+    is_public = asked <= {*COMMAND_OPTIONS} and None not in known.values()
+    is_same = options is not None and is_public and not re.search(FILE, " ".join(words[6:]))
+    return shlex.join(words) if is_same else ""
 
 
 def public_values(
@@ -220,14 +227,10 @@ def model_card(counted: CountedRun, values: Values) -> str:
     fields, results = read_format("model_card"), []
     for row in counted.summary.rows:
         if row.value == row.value:  # not NaN
-            number = {"label": row.label, "metric_type": ".".join(row.names)}
+            number: dict[str, Any] = {"label": row.label, "metric_type": ".".join(row.names)}
             number |= {of: round(getattr(row, of), DIGITS) for of in ("value", "low", "high")}
-            confidence = 0.95 if row.low == row.low else None
-            results.append(
-                EvalResult(
-                    **filled(fields["result"], {**values, **number, "confidence": confidence})
-                )
-            )
+            number["confidence"] = 0.95 if row.low == row.low else None
+            results.append(EvalResult(**filled(fields["result"], {**values, **number})))
     name = values["model_name"]
     data = ModelCardData(model_name=name, eval_results=results, tags=["consilience"])
     details = filled(fields["details"], values)
@@ -269,17 +272,13 @@ def number_values(counted: CountedRun, values: Values) -> Iterator[Values]:
     headline = {(metric, *WHOLE) for metric in headline_metrics(aliases=True)}
     headline |= {(row.metric, row.kind, row.level) for row in shown.values()}
     for row in legible(counted.metrics).to_dicts():
-        metric, group, summary = (
-            row["metric"],
-            row["group"],
-            shown.get(tuple(row[of] for of in KEY)),
-        )
+        metric, summary = row["metric"], shown.get(tuple(row[of] for of in KEY))
         if row["value"] == row["value"] and (metric, row["kind"], row["level"]) in headline:
             about, has_interval = DESCRIPTIONS[metric], row["low"] == row["low"]
             yield {
                 **row, **values,
                 "result_id": _result_id(values, *(row[of] for of in PLACE)),
-                "result_name": ".".join(filter(None, [values["slug"], group, row["level"]])),
+                "result_name": ".".join(filter(None, [values["slug"], row["group"], row["level"]])),
                 "label": about.label,
                 "meaning": about.meaning,
                 "metric_id": metric if metric in CANONICAL else f"consilience.{metric}",

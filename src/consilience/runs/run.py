@@ -30,7 +30,14 @@ def read_answers(path: str | Path) -> pl.DataFrame:
         raise no_run(path, "run.json")
     groups = record["settings"].get("groups", ())
     files = {group: path / "answers" / f"{at}.parquet" for at, group in enumerate(groups)}
-    _refuse_missing(path, record, files)
+    recorded = record["answers"] if record.get("finished") else {}  # others are resumed
+    missing = [group for group in recorded if not files[group].is_file()]
+    if missing:
+        found = f"{len(missing)} answers file{'s' * (len(missing) > 1)} of a finished run missing"
+        expected = f"the {len(recorded)} that are in run.json"
+        todo = "Restore them, or give the command of the run again, which asks what is missing."
+        found, where = f"{found}: {', '.join(missing)}", str(path / "answers")
+        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     there = {group: file for group, file in files.items() if file.is_file()}
     if not there:
         raise no_run(path, "answers/*.parquet")
@@ -55,18 +62,6 @@ def no_run(path: Path, lacking: str) -> ConsilienceError:
     return ConsilienceError(
         f"no {lacking}", expected="the folder of a run", where=str(path), todo=todo
     )
-
-
-def _refuse_missing(run: Path, record: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-    """Raise where a finished run has fewer answers files than it recorded; others are resumed."""
-    recorded = record["answers"] if record.get("finished") else {}
-    missing = [group for group in recorded if not files[group].is_file()]
-    if missing:
-        found = f"{len(missing)} answers file{'s' * (len(missing) > 1)} of a finished run missing"
-        expected = f"the {len(recorded)} that are in run.json"
-        todo = "Restore them, or give the command of the run again, which asks what is missing."
-        found, where = f"{found}: {', '.join(missing)}", str(run / "answers")
-        raise ConsilienceError(found, expected=expected, where=where, todo=todo)
 
 
 @dataclass(frozen=True)
@@ -172,6 +167,9 @@ class Run:
         columns = rows.select("group", "item", "variant", pl.col("input").list.join("\n"))
         return {row[:3]: row[3] for row in columns.iter_rows()}
 
+
+NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
+"""Options that say where and how fast a run is asked, not what."""
 
 TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/(model|adapter)/?$")
 """Where ``improve`` puts a model and its adapter in its folder."""

@@ -48,13 +48,11 @@ from consilience.report.export import Displayed, Output
 from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table
 from consilience.runs.folder import complete_groups, record_of
-from consilience.runs.run import options_record
+from consilience.runs.run import NOT_COMPARED, options_record
 from consilience.study.file import FAILURES, LOG, Study, StudyRun, read_study
 
 TRIES = 3  # How often a run is asked whose worker dies
 PATIENCE = 5.0  # Seconds that a process has to end before it is killed
-NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
-"""Options that say where and how fast a run is asked, not what."""
 
 RUNS: Mapping[str, Any] = {
     **dict.fromkeys(("run", "model", "suite", "cell"), pl.String), "seed": pl.Int64,

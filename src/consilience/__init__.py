@@ -62,10 +62,6 @@ def __getattr__(name: str) -> Any:
         hint = "" if name.startswith("_") else f". {did_you_mean(name, [*places])}"
         raise AttributeError(f"module 'consilience' has no attribute '{name}'{hint}")
     value = getattr(import_module(places[name]), name)
-    if options := getattr(value, "takes_options", None):
-        from consilience.options import signature_of
-
-        value.__signature__ = signature_of(options, value)
     globals()[name] = value
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
+from click.core import ParameterSource, augment_usage_errors
 
 from consilience.core.errors import ConsilienceError
 from consilience.options import (
@@ -25,6 +26,8 @@ from consilience.options import (
 
 WIDTH = 100  # Characters of the longest line of a help text
 FILE = Path("consilience.toml")  # In the working folder; it is read if it is there
+VARIABLE = "CONSILIENCE_CONFIG"  # Names another file; if it is empty, no file is read
+HELP = ("-h", "--help")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)  # Typed, or in the file
 
 
@@ -36,27 +39,28 @@ def read_defaults(ctx: click.Context, param: click.Parameter, file: Path | None)
     """
     import tomllib
 
-    is_named, file = file is not None, file or FILE
-    if ctx.resilient_parsing or not (is_named or file.is_file()):
+    is_found = file is None and os.environ.get(VARIABLE) != "" and FILE.is_file()
+    if ctx.resilient_parsing or not (file or is_found):
         return
+    file = file or FILE
     try:
         table: Any = tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise ConsilienceError("no such file", where=str(file), todo="Check --config.") from error
     except (ValueError, RecursionError) as error:
         raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
     level: Any = ctx.find_root().command
     words = ctx.command_path.split()[1:]
     for word in words:
-        values = {key for key, value in table.items() if not isinstance(value, dict)}
-        tables = [name for name in level.commands if name not in values]
-        refuse_unknown(tables, table, str(file), "table")
+        refuse_unknown(level.commands, table, str(file), "table")
+        for key, value in table.items():
+            if not isinstance(value, dict):
+                found, expected = f"{key} = {value!r}", f"a table of options, [{key}]"
+                raise ConsilienceError(found, expected=expected, where=str(file))
         table, level = table.get(word, {}), level.commands[word]
     known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
     refuse_unknown(known, table, f"{file}: [{'.'.join(words)}]")
     for key, value in table.items():
         needs_trust = known[key].option.needs_trust
-        if not is_named and needs_trust and needs_trust(value):
+        if is_found and needs_trust and needs_trust(value):
             risk = "runs code, names an address or sends a key"
             found = f"{key}, which {risk}, in a file that nobody named"
             todo = f"If you trust the file, name it: --config {file}."
@@ -111,7 +115,7 @@ class Command(click.Command):
                 *self.own.values(),
                 click.Option(
                     ["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
-                    envvar="CONSILIENCE_CONFIG", callback=read_defaults, expose_value=False,
+                    envvar=VARIABLE, callback=read_defaults, expose_value=False,
                     help="Defaults [default: consilience.toml, if it is there].",
                 ),
                 click.Option(
@@ -120,6 +124,11 @@ class Command(click.Command):
                 ),
             ]  # fmt: skip
         return super().get_params(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; nothing that is wrong, here or in a file, hides the help."""
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, [one for one in args if one in HELP] or args)
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values that were given, and print its result; the status."""
@@ -151,7 +160,7 @@ class Group(click.Group):
     """Commands with a common first word, in the order in which they are declared."""
 
     def __init__(self, name: str, about: str, parent: Group | None = None) -> None:
-        settings = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+        settings = {"help_option_names": HELP, "max_content_width": WIDTH}
         super().__init__(name, help=about, no_args_is_help=True, context_settings=settings)
         if parent:
             parent.add_command(self)

@@ -262,7 +262,36 @@ def gate(
     prove: bool = False,
     junit: Path | None = None,
 ) -> Gate:
-    """Check the rules on the numbers of a run."""
+    """Check the rules on the numbers of a run.
+
+    ``junit``: the file gets the checks, or one case with the error that there are none.
+    """
+    if junit and junit.suffix.lower() not in ("", ".xml"):
+        raise ConsilienceError(f"checks in '{junit.suffix}'", expected=".xml", where=str(junit))
+    try:
+        made = _checked(path, texts, baseline, protocol, prove=prove)
+    except ConsilienceError as error:
+        if junit:
+            write_whole(junit, as_junit(str(path), [("gate", "error", str(error), "")]))
+        raise
+    if junit:
+        lacking = "{:,} of {:,} queries have no answer.".format(*made.lacking)
+        cases = [
+            (f"{one.rule} ({one.of})", one.verdict, f"{one.reason}.", lacking)
+            for one in made.checks
+        ]
+        write_whole(junit, as_junit(made.name, cases))
+    return made
+
+
+def _checked(
+    path: str | Path,
+    texts: Sequence[str],
+    baseline: str | None,
+    protocol: Protocol | None,
+    *,
+    prove: bool,
+) -> Gate:
     rules = [Rule.of(text) for text in dict.fromkeys(texts)]
     if not rules:
         todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
@@ -300,25 +329,26 @@ def gate(
     name = run.label + "".join(f" against {one.label}" for one in base)
     paths = {"run": str(run.path), "baseline": baseline}
     record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-    made = Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
-    if junit:
-        write_whole(junit, as_junit(made))
-    return made
+    return Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
 
 
-def as_junit(gate: Gate) -> bytes:
-    """A ``testsuite`` of the run with a ``testcase`` for each check."""
-    counts = {"tests": f"{len(gate.checks)}", "failures": f"{len(gate.failed)}", "errors": "0"}
-    root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(gate.name)
+def as_junit(name: str, cases: Sequence[tuple[str, str, str, str]]) -> bytes:
+    """A ``testsuite`` of the run; of each case its name, outcome (pass, fail, error), why, more.
+
+    GitLab reads the text of a failure, not its message.
+    """
+    outcomes = [outcome for _, outcome, *_ in cases]
+    counts = {"tests": f"{len(cases)}", "failures": f"{outcomes.count('fail')}"}
+    counts["errors"] = f"{outcomes.count('error')}"
+    root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(name)
     suite = ET.SubElement(root, "testsuite", counts, name=name, skipped="0")
-    for check in gate.checks:
-        named, reason = _text(f"{check.rule} ({check.of})"), _text(check.reason)
-        case = ET.SubElement(suite, "testcase", classname=name, name=named, time="0")
-        if check.verdict == "fail":
-            failure = ET.SubElement(case, "failure", type="fail", message=reason)
-            failure.text = f"{_text(check.rule)}: {reason}."
-        lacking = "{:,} of {:,} queries have no answer.".format(*gate.lacking)
-        ET.SubElement(case, "system-out").text = f"{reason}.\n{lacking}"
+    for named, outcome, *reasons in cases:
+        of, reason, more = map(_text, (named, *reasons))
+        case = ET.SubElement(suite, "testcase", classname=name, name=of, time="0")
+        if outcome != "pass":
+            tag = "failure" if outcome == "fail" else "error"
+            ET.SubElement(case, tag, type=outcome, message=reason).text = f"{of}: {reason}"
+        ET.SubElement(case, "system-out").text = f"{reason}\n{more}".rstrip()
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

@@ -62,6 +62,8 @@ class Option:
     kinds: Sequence[str] = ()
     """The kinds of suites that have it; empty for all."""
     is_repeated: bool = False  # Whether a list is several options of a value each; else with commas
+    joins: str = ""
+    """What joins the values of a name; the list may then be a dictionary in Python."""
     is_rare: bool = False  # Whether only ``--help`` shows it, and not ``-h``
     needs_trust: Callable[[Any], bool] | None = None
     """Whether a value runs code, names an address or sends a key.
@@ -124,14 +126,12 @@ class Declared(click.Parameter):
         """The value as the function takes it; lists may be texts with commas."""
         if not self.is_list or value is None:
             return value if value is None else self.type(value, self, ctx)
-        if isinstance(value, Mapping):
-            value = [
-                f"{name}={of if isinstance(of, str) else ','.join(map(str, of))}"
-                for name, of in value.items()
-            ]
-        is_many = isinstance(value, Sequence) and not isinstance(value, str)
-        values = value if is_many else [value]
-        if not self.option.is_repeated and isinstance(self, click.Option):
+        values = value if isinstance(value, list | tuple) else [value]
+        if isinstance(value, Mapping) and self.option.joins:
+            lists = [of if isinstance(of, list | tuple) else [of] for of in value.values()]
+            texts = [self.option.joins.join(map(str, of)) for of in lists]
+            values = [f"{name}={text}" for name, text in zip(value, texts, strict=True)]
+        elif not self.option.is_repeated and isinstance(self, click.Option):
             values = [
                 part.strip() if isinstance(part, str) else part
                 for one in values

@@ -20,7 +20,8 @@ class ScoreOptions(Options):
         "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
     factor: Annotated[Sequence[str], Option(
-        "A factor and its field, such as template=doc.style.", "NAME=FIELD", is_repeated=True)] = ()
+        "A factor and its field, such as template=doc.style.", "NAME=FIELD", is_repeated=True,
+        joins=",")] = ()
     suite: Annotated[str | None, Option(
         "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
     model: Annotated[str | None, Option(
@@ -42,7 +43,7 @@ class ReproduceOptions(Options):
         "Write the tables and their runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
     add: Annotated[Sequence[str] | None, Option(
         "Add a row for your own model; others only if --only names them.", "NAME=M",
-        is_repeated=True)] = None
+        is_repeated=True, joins=",")] = None
     only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
     tolerance: Annotated[float | None, Option(
         "Points from the paper's number that are `within`.", "POINTS", min=0)] = None

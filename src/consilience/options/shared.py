@@ -24,9 +24,10 @@ Groups = Annotated[Sequence[str] | None, Option(
     "Only these relations or groups, such as P36,P19.", "G,G")]
 Vary = Annotated[Sequence[str] | None, Option(
     "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
-    "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True)]
+    "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True, joins=",")]
 ColumnNames = Annotated[Sequence[str] | None, Option(
-    "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS)]
+    "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS,
+    joins="+")]
 SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]
 DataDir = Annotated[OptionalPath, Option(
     "Where fetched suites are [env: CONSILIENCE_DATA].", "DIR")]

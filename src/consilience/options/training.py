@@ -75,7 +75,7 @@ class FinetuneOptions(Options):
         "Write the models to this folder, as seed-N/TASK.", "DIR", "-o")]
     with_task: Annotated[Sequence[str] | None, Option(
         "Train another task too: mrpc=TRAIN or mrpc=TRAIN,VALIDATION.", "T=F", is_repeated=True,
-        is_rare=True)] = None
+        is_rare=True, joins=",")] = None
     seeds: Annotated[Sequence[int], Option(
         "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (0, 1, 2, 3, 4)
     learning_rate: Annotated[float, Option("The highest learning rate.", "R", min=0)] = 1e-05

@@ -23,7 +23,7 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.measure import legible
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
-from consilience.options import parameters, refuse_unknown, typed
+from consilience.options import checked, parameters, refuse_unknown, typed
 from consilience.options.others import ScoreOptions
 from consilience.options.probe import ProbeOptions
 from consilience.plans import Kind, kind_of, plan_of
@@ -209,15 +209,12 @@ def _values_of(
     """The fields of ``ProbeOptions``, the suite and the model; None for one that is a name."""
     refuse_unknown(parameters(ProbeOptions), options)
     fields = dict(options)
-    given = fields.pop("columns", None)
-    if isinstance(given, Mapping):
-        columns = {str(name): str(column) for name, column in given.items()}
-    else:
-        columns = columns_of([given] if isinstance(given, str) else given)
+    given = checked(ProbeOptions, {"columns": fields.pop("columns", None)})["columns"]
+    columns = columns_of(given)
     is_name = isinstance(suite, str | PathLike)
     chosen = None if is_name else _chosen(suite, columns)
     if is_name and columns:
-        fields["columns"] = [f"{name}={column}" for name, column in columns.items()]
+        fields["columns"] = given
     fields["suite"] = chosen.name if chosen is not None else suite
     loaded: LanguageModel | None = None
     if not isinstance(model, str | Path):

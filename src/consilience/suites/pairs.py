@@ -68,7 +68,7 @@ class Perturbation:
                 f"the perturbation '{self.name}' made {_shown(rewritten)} of item {pair.item}",
                 expected=f"a tuple of {len(form)} segments",
                 where=self.source.get("file", ""),
-                todo="Correct the function; docs/tasks.md has an example.",
+                todo="Correct the function; docs/calum.md has an example.",
             )
         return segments
 
@@ -346,7 +346,7 @@ def is_task(spec: str) -> bool:
 
 
 def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
-    """The task of that name or TOML file (``docs/tasks.md``), also with other ``indicators``."""
+    """The task of that name or TOML file (``docs/calum.md``), also with other ``indicators``."""
     if not is_task(spec):
         raise ConsilienceError(
             f"no task '{spec}'",

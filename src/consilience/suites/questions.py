@@ -182,7 +182,7 @@ def _refuse_lacking(names: Sequence[str], sources: Mapping[str, list[str]], wher
             todo = "Facts need a column pattern: `consilience suite import TABLE --into FOLDER`."
         elif any({*columns} <= {*names} for columns in PAIRS):
             todo = (
-                "Sentence pairs are asked with a task: `--suite rte --data FILE` (docs/tasks.md)."
+                "Sentence pairs are asked with a task: `--suite rte --data FILE` (docs/calum.md)."
             )
         found = f"{found} among {', '.join(names)}"
         expected = "a first line such as question,A,B,C,D,answer"

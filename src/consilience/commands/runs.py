@@ -61,8 +61,8 @@ def score(options: others.ScoreOptions) -> Output:
 
     A table has the columns item, gold, answer, perhaps options, and one for each factor: what
     differs between the rows of an item. Answers to what `consilience suite export` wrote need id
-    and answer, with --suite (docs/export.md). Logs of lm-evaluation-harness, inspect_ai, promptfoo
-    and Every Eval Ever need nothing else (docs/harnesses.md).
+    and answer, with --suite. Logs of lm-evaluation-harness, inspect_ai, promptfoo and Every Eval
+    Ever need nothing else (docs/elsewhere.md).
     """
     from consilience.results import evaluation
     return evaluation.output_of(evaluation.scored(options), options)
@@ -169,7 +169,7 @@ def publish_run(
     """Write the results of a run in a format that others read.
 
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
-    need --licence. Nothing is sent; docs/publishing.md says how to.
+    need --licence. Nothing is sent; docs/report.md says how to.
     """
     from consilience.publish import publication
     return publication.publish(run, format, out, model_id, licence, organization, watch)

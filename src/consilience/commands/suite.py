@@ -78,8 +78,8 @@ def suite_export(options: ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
-    `answer`, and measure it: consilience score FILE; of facts with --suite S (docs/export.md).
-    --format lm-eval writes a task of lm-evaluation-harness (docs/harnesses.md).
+    `answer`, and measure it: consilience score FILE; of facts with --suite S. --format lm-eval
+    writes a task of lm-evaluation-harness (docs/elsewhere.md).
     """
     from consilience.authoring import proposals
     from consilience.elsewhere import exports

@@ -370,7 +370,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         table.notes.append(f"left out: {left_out}")
         if len(reasons) == len(golds):
             found = f"no answers; {table.notes[-1]}"
-            raise ConsilienceError(found, expected="rows as in docs/export.md", where=table.where)
+            raise ConsilienceError(found, expected="rows of docs/elsewhere.md", where=table.where)
         keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
         table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
     return golds

@@ -168,7 +168,7 @@ def score(
     """Measure answers that other programs made. No model is needed.
 
     - ``answers``: a pandas or polars frame, a list of dictionaries, a file, or a folder of logs
-      (docs/harnesses.md). Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
+      (docs/elsewhere.md). Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
     - ``suite``: what was exported, if the rows have only ids, or a suite of facts.
     - ``factors``: the field of each factor: ``{"template": "doc.style"}``.
     - ``model``: whose answers, where a file has those of several.

@@ -136,8 +136,8 @@ def test_accuracy_consistency_and_alpha_by_hand(sheets):
     reverse E N, N E, N E: D_o = 1, D_e = 2 * 9 / (6 * 5), alpha = 1 - 30 / 18.
     """
     found = score(sheets)
-    assert found.metrics.schema == METRICS_SCHEMA
-    assert found.warnings == ("annotator-2.csv: 1 of 6 without an answer",)
+    assert found.tables["metrics"].schema == METRICS_SCHEMA
+    assert found.cautions == ["annotator-2.csv: 1 of 6 without an answer"]
     expected = {
         ("accuracy", *WHOLE): (3 / 4, 1, 1 / 2, 5, 1),
         ("accuracy", *REVERSE): (1 / 2, 2 / 3, 1 / 3, 6, 0),
@@ -145,7 +145,7 @@ def test_accuracy_consistency_and_alpha_by_hand(sheets):
     }
     for (metric, *part), (mean, first, second, n, excluded) in expected.items():
         names = {"metric": metric, "kind": part[0], "level": part[1]}
-        row = values(found.metrics, **names, over="all", group="")
+        row = values(found.tables["metrics"], **names, over="all", group="")
         assert row["value"] == pytest.approx(mean)
         assert row["std"] == pytest.approx((first - second) / math.sqrt(2))
         assert (row["n"], row["n_excluded"]) == (n, excluded)
@@ -154,12 +154,12 @@ def test_accuracy_consistency_and_alpha_by_hand(sheets):
         else:
             assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
         for group, value in (("annotator-1", first), ("annotator-2", second)):
-            own = values(found.metrics, **names, over="group", group=group)
+            own = values(found.tables["metrics"], **names, over="group", group=group)
             assert own["value"] == pytest.approx(value)
             assert math.isnan(own["std"])
-    assert found.metrics.filter(metric="consistency", kind="whole").is_empty()
+    assert found.tables["metrics"].filter(metric="consistency", kind="whole").is_empty()
     for (kind, level), value, n in ((WHOLE, 0, 2), (REVERSE, 1 - 30 / 18, 3)):
-        row = values(found.metrics, metric="krippendorff_alpha", kind=kind, level=level)
+        row = values(found.tables["metrics"], metric="krippendorff_alpha", kind=kind, level=level)
         assert row["value"] == pytest.approx(value)
         assert (row["over"], row["n"], row["n_excluded"]) == ("all", n, 3 - n)
 
@@ -207,11 +207,11 @@ def test_the_error_of_alpha_is_that_of_leaving_out_each_item():
 def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
     save(sheets / "annotator-2.csv", [HEADER])
     found = score(sheets)
-    assert found.warnings == ("annotator-2.csv has no answers; left out",)
-    assert found.annotators == ("annotator-1",)
-    row = values(found.metrics, metric="accuracy", kind="whole", over="all")
+    assert found.cautions == ["annotator-2.csv has no answers; left out"]
+    assert found.facts["run"]["settings"]["annotators"] == ("annotator-1",)
+    row = values(found.tables["metrics"], metric="accuracy", kind="whole", over="all")
     assert row["value"] == 1 and math.isnan(row["std"])
-    row = values(found.metrics, metric="krippendorff_alpha", kind="whole")
+    row = values(found.tables["metrics"], metric="krippendorff_alpha", kind="whole")
     assert math.isnan(row["value"]) and (row["n"], row["n_excluded"]) == (0, 3)
     (sheets / "annotator-1.csv").unlink()
     refused("no sheet with answers", score, sheets)
@@ -232,12 +232,15 @@ def _cell(row, column, value):
     (_cell(2, 0, "two"), r"annotator-1.csv:3: the question 'two'"),
     (_cell(4, 2, "b"), r"annotator-1.csv:5: the text_2 of question \d is 'b'"),
     (_cell(0, 3, "label"), r"no column 'answer'"),
+    (lambda rows: rows.append(rows[1]), r"annotator-1.csv:8: duplicate question \d. Remove it"),
 ])  # fmt: skip
 def test_bad_sheets_are_refused_by_file_and_row(sheets, spoil, message):
     rows = rows_of(sheets / "annotator-1.csv")
     spoil(rows)
     save(sheets / "annotator-1.csv", rows)
     refused(message, score, sheets)
+    (sheets / "annotator-1.csv").rename(sheets / "annotator-1 (copy).csv")
+    refused("copy.*: a table; expected annotator-1.csv", score, sheets)
 
 
 def test_the_commands(consilience, tmp_path, monkeypatch):
@@ -307,7 +310,7 @@ def test_scores_of_patterns_by_hand(write_suite, tmp_path, consilience):
     rejected = read_key(tmp_path / "s").rows[0]
     fill(tmp_path / "s", lambda who, row: DIFFERENT if row == rejected and "1" in who else SAME)
     scored = score(tmp_path / "s")
-    found = scored.metrics.select("metric", "over", "group", "value").iter_rows()
+    found = scored.tables["metrics"].select("metric", "over", "group", "value").iter_rows()
     value = {tuple(key): number for *key, number in found}
     assert value == pytest.approx({
         ("agreement", "all", ""): 11 / 12, ("agreement", "group", "annotator-1"): 5 / 6,
@@ -315,10 +318,10 @@ def test_scores_of_patterns_by_hand(write_suite, tmp_path, consilience):
         # 12 answers, 11 of them the same: D_o = 2 / 12, D_e = 2 * 11 / (12 * 11).
         ("krippendorff_alpha", "all", ""): 1 - (2 / 12) / (22 / 132),
     }, abs=1e-9)  # fmt: skip
-    whole = scored.metrics.filter(metric="agreement", group="annotator-2")
+    whole = scored.tables["metrics"].filter(metric="agreement", group="annotator-2")
     assert whole["low"][0] == pytest.approx(0.025 ** (1 / 6)), "Clopper-Pearson of 6 of 6"
-    assert scored.verdicts.height == 12
-    (row,) = scored.verdicts.filter(verdict=DIFFERENT).rows()
+    assert scored.tables["verdicts"].height == 12
+    (row,) = scored.tables["verdicts"].filter(verdict=DIFFERENT).rows()
     assert row == (rejected["relation"], rejected["pattern"], "annotator-1", DIFFERENT)
     shown = output(consilience, "suite", "annotate", "score", "s")
     assert "1 of 6 patterns were judged different" in shown and rejected["pattern"] in shown

@@ -181,7 +181,8 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     bad = write_suite(facts='{"relation": "capital", "subject": "", "object": "x"}\nnonsense\n')
     err = refusal(consilience, "suite", "check", bad)
     assert (
-        "facts.jsonl:1, column 'subject': no 'subject'" in err and "facts.jsonl:2: not JSON" in err
+        f"error: {bad}/facts.jsonl:1, column 'subject': no 'subject'" in err
+        and f"error: {bad}/facts.jsonl:2: not JSON" in err
     )
     assert "3 problems in" in err
     assert "3 problems in" in consilience("suite", "check", bad, "-q")[2], "errors are not notes"

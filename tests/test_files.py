@@ -69,11 +69,6 @@ def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
     assert nothing_else_in(tmp_path, "file")
 
 
-def test_an_id_becomes_a_path_in_its_folder_or_an_error(tmp_path):
-    assert write.path_in(tmp_path, "P36", ".npy") == tmp_path / "P36.npy"
-    refused("the group id '../x'", write.path_in, tmp_path, "../x", ".npy")
-
-
 def rows_of(path):
     """The rows of a file by their places in it."""
     return {where.removeprefix(str(path)): row for where, row in read_rows(path)}

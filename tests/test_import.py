@@ -1,19 +1,24 @@
 """suite import: patterns and facts of a table, and proposals, become part of a suite folder."""
 
+import errno
 import json
+import os
 
 import pytest
 
 from checks import output, refusal, refused
 from consilience import load_suite
 from consilience.authoring.checks import normal_form
-from consilience.authoring.importing import import_patterns
+from consilience.authoring.importing import import_patterns, with_rows
 from consilience.authoring.proposals import write_proposals
 from consilience.suites import check_suite
 
 
 def imported(path, folder, **options):
-    return import_patterns(path, folder, **options)
+    """The output, and what was refused."""
+    done = import_patterns(path, folder, **options)
+    refused_rows = done.tables["patterns"].filter(what="refused").rows(named=True)
+    return done, [f"{row['where']}: {row['reason']}" for row in refused_rows]
 
 
 def texts(folder, relation="capital"):
@@ -41,8 +46,9 @@ river,,[X] flows through [Y].,,,
 
 def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
     source = table(tmp_path / "table.csv", TABLE)
-    assert not imported(source, tmp_path / "dry", dry_run=True).folder.exists()
-    plan = imported(source, tmp_path / "suite")
+    imported(source, tmp_path / "dry", dry_run=True)
+    assert not (tmp_path / "dry").exists()
+    done, faults = imported(source, tmp_path / "suite")
     capital, borders = load_suite(tmp_path / "suite")
     assert [one.text for one in capital.patterns] == [
         "The capital of [X] is [Y].", "[X]'s capital, [Y], is large."
@@ -55,17 +61,16 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
     assert [(one.item, one.subject, one.object) for one in capital.facts] == [
         ("c-1", "France", "Paris"), ("c-2", "Italy", "Rome")
     ]  # fmt: skip
-    faults = [str(error).partition("table.csv:")[2] for error in plan.refused]
+    faults = [fault.partition("table.csv:")[2] for fault in faults]
     assert [fault.partition(":")[0] for fault in faults] == ["5", "6", "7", "8", "11"]
     for fault, message in zip(faults, (
         "is a duplicate of 'The capital of [X] is [Y].'", "no pattern and no fact", "2 [X]",
         "no word besides its slots", "the relation 'river' has no fact, so 1 pattern of it",
     ), strict=True):  # fmt: skip
         assert message in fault
-    assert plan.to_polars()["what"].to_list() == ["added"] * 3 + ["refused"] * 5
+    assert done.to_polars()["what"].to_list() == ["added"] * 3 + ["refused"] * 5
     assert not check_suite(tmp_path / "suite")
-    again = imported(source, tmp_path / "suite")
-    assert not again.adds and again.output().status == 2
+    assert imported(source, tmp_path / "suite")[0].status == 2
 
 
 def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp_path):
@@ -77,11 +82,11 @@ def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp
     (folder / "patterns.jsonl").unlink()
     first = "relation\tpattern\ncapital\tThe capital of [X] is [Y]."
     (folder / "patterns.tsv").write_text(first)
-    plan = imported(path, folder, groups=["capital"])
+    done, (fault,) = imported(path, folder, groups=["capital"])
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert (folder / "patterns.tsv").read_text().startswith(first), "rows that were there stay"
-    assert "'perhaps'; expected yes, no" in str(plan.refused[0])
-    assert plan.notes == ["not accepted: 1 of 2 rows"]
+    assert "'perhaps'; expected yes, no" in fault
+    assert done.cautions == ["not accepted: 1 of 2 rows"]
     refused("--groups captal.*mean 'capital'", imported, path, folder, groups=["captal"])
 
 
@@ -106,18 +111,50 @@ def test_one_sheet_has_two_languages(tmp_path):
     assert [(one.subject, one.gold) for one in asked] == [
         ("Goethe", "Deutsch"), ("Aristoteles", "Griechisch")
     ]  # fmt: skip
-    assert not imported(tmp_path / "sheet.csv", folder).names
+    assert not imported(tmp_path / "sheet.csv", folder)[0].facts["names"]
 
 
-def test_a_table_with_commas_gets_rows_and_loses_nothing(write_suite, tmp_path):
+@pytest.mark.parametrize(("name", "before", "added", "message"), [
+    ("p.csv", '\ufeffrelation,pattern,note\r\ncapital,"[X], [Y].",mine\r\n', 'capital,"[Y], of ""[X]""",\r\n', ""),
+    ("p.csv", "relation;pattern\ncapital;[X] a [Y]\n", 'capital;"[Y], of ""[X]"""\n', ""),
+    ("p.tsv", 'relation\tpattern\ncapital\t"[X] ""a"" [Y]"', '\ncapital\t"[Y], of ""[X]"""\n', ""),
+    ("p.tsv", 'relation\tpattern\ncapital\t"A" [X] [Y]\n', 'capital\t[Y], of "[X]"\n', ""),
+    ("p.csv", "relation,note\ncapital,a\n", None, "no column 'pattern', which a new row has"),
+    ("p.csv", b"relation,pattern\ncapital,[X] \xe9 [Y]\n", None, "would read otherwise with new rows"),
+    ("p.json", '[{"relation": "capital", "pattern": "[X] [Y]"}]', None, "a table in .jsonl, .tsv or .csv"),
+])  # fmt: skip
+def test_a_table_gets_rows_as_its_own_and_loses_nothing(tmp_path, name, before, added, message):
+    path = tmp_path / name
+    before = before if isinstance(before, bytes) else before.encode()
+    path.write_bytes(before)
+    rows = [{"relation": "capital", "pattern": '[Y], of "[X]"'}]
+    if message:
+        rows[0]["pattern"] = "[Y] \u0151 [X]"
+        refused(message, with_rows, path, rows)
+    else:
+        assert with_rows(path, rows) == before + added.encode()
+
+
+def test_what_fails_changes_no_file_and_names_the_folder(write_suite, tmp_path, monkeypatch):
     folder = write_suite()
-    (folder / "patterns.jsonl").unlink()
-    before = b'\xef\xbb\xbfrelation,pattern,note\r\ncapital,"[X], [Y].",mine\r\n'
-    (folder / "patterns.csv").write_bytes(before)
-    imported(table(tmp_path / "a.csv", 'relation,pattern\ncapital,"[Y], of [X]"\n'), folder)
-    assert (folder / "patterns.csv").read_bytes() == before + b'capital,"[Y], of [X]",\n'
-    wrong = table(tmp_path / "b.csv", "relation,pattern,language\ncapital,[Y] de [X],fr\n")
-    refused("no column 'language', which a new row has", imported, wrong, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "note").symlink_to("nowhere")
+    new = "relation,pattern,subject,object,item\ncapital,[Y] in [X],Peru,Lima,x\n"
+    twice = table(tmp_path / "a.csv", new + "capital,,France,Lyon,x\n")
+    message = refused("the suite would have an error", imported, twice, folder)
+    assert f"{folder}/facts.jsonl" in message and message.count("/tmp/") == message.count(
+        str(folder)
+    )
+    calls, fsync = [], os.fsync
+
+    def full(descriptor):
+        calls.append(fsync(descriptor))
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused("the disk is full", imported, table(tmp_path / "b.csv", new), folder)
+    assert before == {one.name: one.read_bytes() for one in folder.iterdir() if one.name != "note"}
 
 
 def test_patterns_join_relations_that_have_none(write_suite, tmp_path):

@@ -175,19 +175,10 @@ def test_another_layout_is_one_message(tmp_path):
     copied(tmp_path, "arc", {"id": "1", "question": "Ice is", "answerKey": "A"})
     message = "arc, row 1: no column 'choices' among id, question, answerKey; expected those of allenai/ai2_arc"
     refused(message, load_questions, "arc", data=tmp_path)
-    refused(
-        "0 files; expected ARC-Challenge/train.jsonl, or all ARC",
-        load_questions,
-        "arc:train",
-        data=tmp_path,
-    )
-    refused(
-        "names of columns with the suite 'arc'",
-        load_questions,
-        "arc",
-        {"options": "choices"},
-        tmp_path,
-    )
+    message = "0 files; expected ARC-Challenge/train.jsonl, or all ARC"
+    refused(message, load_questions, "arc:train", data=tmp_path)
+    message = "names of columns with the suite 'arc'"
+    refused(message, load_questions, "arc", {"options": "choices"}, tmp_path)
     refused("'arc' is a suite of questions", cs.load_suite, "arc", tmp_path)
 
 
@@ -214,12 +205,8 @@ def test_the_hub_is_asked_once_for_the_files_of_the_split(hub, tmp_path, monkeyp
     assert not [path for _, path in hub.requests if "train" in path]
     hub.requests.clear()
     assert load_questions("boolq", data=tmp_path).digest == questions.digest and not hub.requests
-    refused(
-        "'arc' is not in the cache of the Hub and cannot be downloaded",
-        load_questions,
-        "arc",
-        data=tmp_path,
-    )
+    message = "'arc' is not in the cache of the Hub and cannot be downloaded"
+    refused(message, load_questions, "arc", data=tmp_path)
 
 
 def test_without_a_network_the_message_says_what_to_do(consilience, tmp_path, monkeypatch):

@@ -184,8 +184,16 @@ def test_proposals_of_a_corpus(tmp_path):
     (tmp_path / "suite").mkdir()
     write(tmp_path / "suite" / "relations.tsv", "relation\ncapital\n")
     write(tmp_path / "suite" / "facts.tsv", rows.replace("moon\tIo\tJupiter\n", ""))
-    plan = cs.import_patterns(str(out), into=tmp_path / "suite")
-    assert [row["pattern"] for row, _ in plan.patterns] == ["[Y] is the capital of [X]."]
+    imported = cs.import_patterns(str(out), into=tmp_path / "suite").tables["patterns"]
+    assert imported["pattern"].to_list() == ["[Y] is the capital of [X]."]
+    (tmp_path / "other.tsv").write_text(rows.replace("France\tParis", "Peru\tLima"))
+    write(corpus, f"{text}\nLima is the capital of Peru.")
+    (row,) = (
+        mine_patterns(**options, against=[str(tmp_path / "other.tsv")])
+        .tables["proposals"]
+        .rows(named=True)
+    )
+    assert (row["facts"], row["other_facts"]) == (2, 1), "of a relation with the same id"
     none = tmp_path / "none.jsonl"
     mine_patterns(**options | {"chosen": ["moon"]}, out=none)
     assert not none.exists()

@@ -3,8 +3,6 @@
 import json
 import re
 
-import pytest
-
 import consilience as cs
 from checks import output, refused
 from consilience import new_suite
@@ -15,6 +13,8 @@ from test_prompted import CHAT
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
     assert "README.md, questions.csv" in output(consilience, "suite", "new", tmp_path / "mine")
+    counts = "3 groups, 6 questions with options, 2 open questions"
+    assert counts in output(consilience, "suite", "check", tmp_path / "mine")
     questions = cs.load_questions(tmp_path / "mine")
     sizes = {group: {len(q.options) for q in items} for group, items in questions.groups.items()}
     assert sizes == {"geography": {4}, "science": {4}, "computing": {0}}
@@ -53,37 +53,14 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
     refused("", new_suite, tmp_path / "file" / "below")
 
 
-WAYS = {
-    "tokens": VLLM, "chats": {"no logprobs"}, "dry run": VLLM,
-    "evaluate": VLLM,
-}  # fmt: skip
-FEW = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_the_example_of_a_served_model(consilience, model_folder, tmp_path, monkeypatch, way):
-    """Options are chosen and open questions are answered in one run, by one server."""
+def test_a_served_model_chooses_options_and_answers_open_questions_in_one_run(
+    model_folder, tmp_path
+):
     folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
-    with scoring_server(folder, WAYS[way], chat_template=CHAT) as server:
-        named = {"model": "openai:tiny", "base_url": server.url, **FEW}
-        if "echo" in WAYS[way]:
-            named["tokenizer"] = folder
-        if way == "evaluate":
-            assert_complete(cs.evaluate(suite, **named))
-            return
-        options = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
-        options += ["--dry-run"] * (way == "dry run")
-        status, out, err = consilience("probe", "-s", suite, "-o", tmp_path / "run", *options)
-    if way == "dry run":
-        assert (status, "Requests  " in out, (tmp_path / "run").exists()) == (0, True, False)
-    else:
-        assert status == 0, err
-        assert_complete(cs.open_run(tmp_path / "run"))
-
-
-def assert_complete(result):
-    """Options were chosen by scores or in what is written, and open questions answered."""
-    answers = result.answers
+    few = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
+    with scoring_server(folder, VLLM, chat_template=CHAT) as server:
+        named = {"model": "openai:tiny", "base_url": server.url, "tokenizer": folder}
+        answers = cs.evaluate(suite, **named, **few).answers
     assert set(answers["group"]) == {"geography", "computing"}
     assert answers["excluded"].null_count() == answers.height
     is_open = answers["group"] == "computing"

@@ -36,6 +36,17 @@ def test_rules_keep_the_meaning_or_do_not_apply(question, forms):
     assert left == [one.split(":")[0] for one in forms if "of these" not in one.split(":")[0]]
 
 
+@pytest.mark.parametrize(("question", "kept"), [
+    ("What does 'the seven words' mean?", "'the seven words'"),
+    ("What does the root do if a is twice of fifteen?", " a |twice|fifteen"),
+    ("What's \u201cwhere the wild things are\u201d about?", "where the wild things are"),
+])  # fmt: skip
+def test_quotations_numbers_in_words_and_variables_stay(question, kept):
+    drawn = [by_rule(suite_of(ROWS[0] | {"question": question}), seed) for seed in range(20)]
+    texts = [of[edit] for of in drawn for edit in {*DRAWN} & {*of}]
+    assert texts and all(part in text for part in kept.split("|") for text in texts)
+
+
 def test_what_is_drawn_is_drawn_by_the_seed_and_changes_no_name_number_or_field():
     """Sydney is an option and {city} a field, so neither has a typo or is in lower case."""
     question = "What is the capital of {city}, founded in 1788 by sydney people, Sydney?"
@@ -94,25 +105,10 @@ def here(tmp_path, monkeypatch):
 
 def test_a_model_behind_a_url_writes_phrasings(consilience, here):
     pl.DataFrame(ROWS[:1]).with_columns(pl.col("options").list.join(";")).write_csv("q.csv")
-    reply = {
-        "choices": [
-            {
-                "message": {"content": "Which city is the capital of Australia?"},
-                "finish_reason": "stop",
-            }
-        ]
-    }
+    message = {"content": "Which city is the capital of Australia?"}
+    reply = {"choices": [{"message": message, "finish_reason": "stop"}]}
     with replay(lambda path, body, headers: reply) as server:
-        options = (
-            "--model",
-            "tiny",
-            "--base-url",
-            server.url,
-            "--samples",
-            "1",
-            "--temperature",
-            "0",
-        )
+        options = ("--model", "tiny", "--base-url", server.url, "--samples=1", "--temperature=0")
         out, rows = rewritten(consilience, "q.csv", *options)
     assert "11 proposals for 1 of 1 question\n" in out
     assert rows[-1]["source"] == "openai:tiny" and rows[-1]["reason"] == rewriting.UNREAD

@@ -216,7 +216,7 @@ def test_commands_take_their_options_as_keywords(tmp_path):
     assert set(analysis.tables) == {"patterns", "pairs"}
     cs.reproduce_table("pararel-table-1", out=tmp_path, dry_run=True)
     assert cs.write_report(tmp_path / "run", str(tmp_path / "page.html")).is_file()
-    assert cs.suite_stats(PORTS).counts["facts"] == 3
+    assert cs.suite_stats(PORTS).facts["facts"] == 3
     assert "mini" in cs.list_suites()
 
 

@@ -56,15 +56,6 @@ def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tm
     assert consilience("suite", "check", path, "--columns", "question=ask")[0] == 0
 
 
-def test_the_new_suite_passes_the_check_and_is_asked(consilience, tmp_path):
-    consilience("suite", "new", tmp_path / "mine")
-    assert "3 groups, 6 questions with options, 2 open questions" in output(
-        consilience, "suite", "check", tmp_path / "mine"
-    )
-    probe = ("probe", "-m", "baseline:majority", "-s", tmp_path / "mine", "-o", tmp_path / "run")
-    assert "6 questions" in output(consilience, *probe, "--groups", "geography,science")
-
-
 def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "labels=A,1")
     run = tmp_path / "run"

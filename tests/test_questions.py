@@ -262,10 +262,10 @@ def test_cautions_name_what_decides_the_numbers():
     assert audit(in_groups).filter(check="gold_position").height == 5
     same = Expectation("same", (Reference("1"),), Reference("3"))
     sizes = sizes_of(Questions("s", items, expectations=(same,)))
-    assert sizes.counts["expectations"] == 1
-    (table,) = sizes.output().shown
+    assert sizes.facts["expectations"] == 1
+    (table,) = sizes.shown
     assert table.title.startswith("s: 5 questions, 5 phrasings, 1 expectation;")
-    (row,) = sizes.groups.to_dicts()
+    (row,) = sizes.tables["by_group"].to_dicts()
     assert (row["options"], row["majority"]) == ("2 to 3", 1)
     other_gold = question("6", "A?", "z", "y")  # x is no option, so only one answer is right
     assert set(audit(Questions("s", (items[0], other_gold)))["check"]) == {"single_variant"}

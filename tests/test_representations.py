@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -221,28 +222,26 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     array[4] = np.nan
     kept = RelationVectors("capital", (0, -1), array, INDEX)
     write_vectors(tmp_path / "vectors", kept)
-    names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
-    assert names == ["capital.npy", "capital.parquet"]
     found = read_vectors(tmp_path / "vectors", "capital")
     np.testing.assert_array_equal(found.array, array)
     assert found.index.equals(INDEX) and found.layers == (0, -1)
-    plainly = np.load(tmp_path / "vectors" / "capital.npy", allow_pickle=False)
-    assert plainly.dtype == np.float32
+    assert found.array.dtype == np.float32
     first = found.first(2)
     assert first.index["item"].unique(maintain_order=True).to_list() == ["i0", "i1"]
     np.testing.assert_array_equal(first.array, array[:6])
 
 
-def test_vectors_that_are_not_there_or_not_of_their_index_are_refused(tmp_path):
+def test_vectors_that_are_not_there_or_damaged_are_refused(tmp_path):
     kept = RelationVectors("capital", (0,), np.zeros((9, 1, 5), np.float32), INDEX)
     (tmp_path / "file").write_text("")
     assert str(tmp_path / "file") in refused("", write_vectors, tmp_path / "file", kept)
     refused("cannot be read", read_vectors, tmp_path, "capital")
     write_vectors(tmp_path, kept)
-    np.save(tmp_path / "capital.npy", np.ones((9, 1, 5), np.float32))
-    refused("does not belong to", read_vectors, tmp_path, "capital")
-    (tmp_path / "capital.parquet").write_bytes(b"no table")
-    refused("cannot be read", read_vectors, tmp_path, "capital")
+    content = (tmp_path / "capital.npz").read_bytes()
+    for damaged in (b"", b"no archive", content[:99], content.replace(b"item", b"team")):
+        (tmp_path / "capital.npz").write_bytes(damaged)
+        refused("capital.npz: cannot be read", read_vectors, tmp_path, "capital")
+    refused("no name of a file", write_vectors, tmp_path, replace(kept, relation="../x"))
 
 
 def test_spearman_is_over_the_relations_that_have_both():
@@ -321,10 +320,10 @@ def test_from_the_command_line(consilience, model_folder, tmp_path):
     )  # fmt: skip
     assert "Spearman" in output(consilience, *command)
     assert pl.read_csv(folder / "clusters.csv").height == 3 * 2 * 3
-    kept = (folder / "vectors" / "sport.npy").stat().st_mtime_ns
+    kept = (folder / "vectors" / "sport.npz").stat().st_mtime_ns
     document = json.loads(output(consilience, *command, "--json"))
     assert (document["figure"], len(document["correlations"])) == (None, 2 * 3)
-    assert (folder / "vectors" / "sport.npy").stat().st_mtime_ns == kept
+    assert (folder / "vectors" / "sport.npz").stat().st_mtime_ns == kept
     one = (*command[:6], "--groups", "sport", "--limit", 8, "--out", tmp_path / "one")
     output(consilience, *one)
     drawn = tmp_path / "one" / "tsne-sport.svg"

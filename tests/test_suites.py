@@ -201,12 +201,12 @@ def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
         for a, b in ((0, 1), (0, 2), (1, 2))
     ]  # fmt: skip
     counted = sizes_of(load_folder(write_suite(edges=edges)))
-    (row,), of_all = counted.groups.to_dicts(), counted.counts
+    (row,), of_all = counted.tables["by_group"].to_dicts(), counted.facts
     assert [of_all[f"mean_{name}_variants"] for name in ("syntactic", "lexical")] == [2, 1]
     assert (row["no_change"], row["diff_syntax"]) == (1, 2)
     assert (row["majority"], of_all["facts"], of_all["queries"]) == (1 / 3, 3, 9)
     bare = sizes_of(load_folder(write_suite(tmp_path / "bare")))
-    assert math.isnan(bare.counts["mean_syntactic_variants"]), (
+    assert math.isnan(bare.facts["mean_syntactic_variants"]), (
         "without edges nothing is said of variants"
     )
 
@@ -214,7 +214,7 @@ def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
 def test_subjects_and_objects_of_several_facts_are_counted():
     """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
-    (row,) = sizes_of(Suite.from_patterns(["[X] is [Y]."], facts)).groups.to_dicts()
+    (row,) = sizes_of(Suite.from_patterns(["[X] is [Y]."], facts)).tables["by_group"].to_dicts()
     assert (row["shared_subjects"], row["shared_objects"]) == (1, 1)
     assert (row["subjects"], row["candidates"]) == (3, 3)
 
@@ -264,14 +264,14 @@ def test_the_real_release_is_as_it_was_counted():
     folder = str(real_data("pararel"))
     suite = load_suite(folder)
     counted = sizes_of(suite)
-    assert counted.counts == {
+    assert counted.facts == {
         "relations": 38, "patterns": 328, "fewest_patterns": 2, "most_patterns": 20,
         "mean_patterns": 328 / 38, "mean_syntactic_variants": 180 / 38,
         "mean_lexical_variants": 229 / 38, "facts": 26_813, "queries": 223_170,
     }, "8.63, 4.74 and 6.03"  # fmt: skip
     kinds = {"diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
              "diff_determiner": 1992}  # fmt: skip
-    assert {kind: 2 * counted.groups[kind].sum() for kind in kinds} == kinds
+    assert {kind: 2 * counted.tables["by_group"][kind].sum() for kind in kinds} == kinds
     assert sum(pattern.object_last for each in suite for pattern in each.patterns) == 213
     assert not check_suite(folder)
     found = audit(suite).group_by("check").agg(groups=pl.len(), rows=pl.col("count").sum())

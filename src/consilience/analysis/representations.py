@@ -6,12 +6,13 @@ vectors of a relation cluster by pattern or by knowledge about the subject.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,8 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import adjusted_mutual_info_score, v_measure_score
 
 from consilience.core.errors import ConsilienceError, reason_of
-from consilience.files.read import parquet_metadata, read_parquet
-from consilience.files.write import make_folder, path_in, write_whole
+from consilience.core.text import names_a_file
+from consilience.files.write import make_folder, write_whole
 from consilience.metrics.statistics import NAN
 from consilience.types import Query, Relation
 
@@ -81,36 +82,28 @@ def questions(relation: Relation) -> tuple[list[Query], pl.DataFrame]:
 
 
 def write_vectors(folder: Path, vectors: RelationVectors) -> None:
-    """Write vectors as ``RELATION.npy`` and the index as ``RELATION.parquet``: whole files or none.
-
-    The index is written last, and has the digest of its vectors.
-    """
-    content, table = io.BytesIO(), io.BytesIO()
-    np.save(content, vectors.array.astype(np.float32), allow_pickle=False)
-    digest = hashlib.sha256(content.getbuffer()).hexdigest()
-    layers = " ".join(map(str, vectors.layers))
-    vectors.index.write_parquet(table, metadata={"vectors": digest, "layers": layers})
+    """Write ``RELATION.npz``: ``vectors``, ``layers`` and the columns of the index, as arrays."""
+    path = folder / f"{vectors.relation}.npz"
+    if not names_a_file(vectors.relation):
+        todo = "Rename the relation in its suite."
+        raise ConsilienceError("no name of a file", where=str(path), todo=todo)
+    content = io.BytesIO()
+    arrays: dict[str, Any] = {name: np.array(of) for name, of in vectors.index.to_dict().items()}
+    np.savez(content, vectors=vectors.array, layers=np.array(vectors.layers), **arrays)
     make_folder(folder)
-    write_whole(path_in(folder, vectors.relation, ".npy"), content.getvalue())
-    write_whole(path_in(folder, vectors.relation, ".parquet"), table.getvalue())
+    write_whole(path, content.getvalue())
 
 
 def read_vectors(folder: Path, relation: str) -> RelationVectors:
     """The vectors that ``write_vectors`` wrote."""
-    path = folder / f"{relation}.npy"
+    path = folder / f"{relation}.npz"
     try:
-        content = path.read_bytes()
-        marks = parquet_metadata(path.with_suffix(".parquet"))
-        index = read_parquet(path.with_suffix(".parquet"))
-    except (OSError, ConsilienceError) as error:
-        found = f"the vectors of {relation} cannot be read: {reason_of(error)}"
-        expected = f"{relation}.npy and {relation}.parquet"
-        raise ConsilienceError(found, expected=expected, where=str(folder)) from error
-    if marks.get("vectors") != hashlib.sha256(content).hexdigest():
-        found = f"{relation}.npy does not belong to {relation}.parquet"
-        raise ConsilienceError(found, where=str(folder), todo="Remove both and make them again.")
-    layers = tuple(map(int, marks["layers"].split()))
-    return RelationVectors(relation, layers, np.load(io.BytesIO(content)), index)
+        arrays = dict(np.load(io.BytesIO(path.read_bytes())))
+        index = pl.DataFrame({name: arrays[name].tolist() for name in INDEX_SCHEMA}, INDEX_SCHEMA)
+        return RelationVectors(relation, tuple(arrays["layers"].tolist()), arrays["vectors"], index)
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
+        found, todo = f"cannot be read: {reason_of(error)}", "Remove it to make it again."
+        raise ConsilienceError(found, where=str(path), todo=todo) from error
 
 
 def cluster(vectors: RelationVectors) -> pl.DataFrame:

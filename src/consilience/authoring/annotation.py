@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
 from consilience.report import table as report
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Displayed, Output, record_of
+from consilience.report.export import Output, record_of
 from consilience.report.metric_tables import annotator_tables
 from consilience.report.table import Table
 from consilience.suites.facts import select_relations
@@ -57,6 +58,7 @@ COLUMNS = (
     Column("answer", line, ""),
 )  # fmt: skip
 KEY = "key.json"
+SHEET = re.compile(r"annotator-[1-9]\d*")  # The name of a sheet, without .csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def read_sheet(path: Path, key: Key) -> dict[int, int]:
     Texts may differ in spaces only.
     """
     labels = {label.casefold(): at for at, label in enumerate(key.labels)}
+    seen: dict[str, str] = {}
     places = {str(row["question"]): at for at, row in enumerate(key.rows)}
     problems: Problems = []
     answers: dict[int, int] = {}
@@ -178,6 +181,7 @@ def read_sheet(path: Path, key: Key) -> dict[int, int]:
         if number not in places:
             row.report(f"the question '{number}'", expected=f"1 to {len(key.rows)}")
             continue
+        row.is_new(number, seen, f"question {number}")
         at = places[number]
         for name in ("text_1", "text_2"):
             if row[name].split() != key.rows[at][name].split():
@@ -192,40 +196,6 @@ def read_sheet(path: Path, key: Key) -> dict[int, int]:
     return answers
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ScoredSheets(Displayed):
-    """The answers of annotators, counted."""
-
-    key: Key
-    annotators: tuple[str, ...]
-    metrics: pl.DataFrame
-    warnings: tuple[str, ...]
-    verdicts: pl.DataFrame
-    """Every answer about a pattern: ``relation``, ``pattern``, ``who`` and ``verdict``."""
-
-    def output(self) -> Output:
-        """The numbers over annotators and of each, and the patterns that one judged different."""
-        people, items = self.annotators, len({row["item"] for row in self.key.rows})
-        size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
-        title = f"{self.key.name}: {size}, in percent"
-        shown: list[Table | str] = [*annotator_tables(self.metrics, people, title)]
-        tables = {"metrics": self.metrics}
-        if not self.verdicts.is_empty():
-            tables["verdicts"] = self.verdicts
-            rejected = self.verdicts.filter(verdict=DIFFERENT)
-            rejected = rejected.group_by("relation", "pattern", maintain_order=True).agg("who")
-            rejected = rejected.sort(pl.col("who").list.len(), descending=True, maintain_order=True)
-            found = f"{rejected.height} of {items} patterns were judged different"
-            more = [f"and {rejected.height - SHOWN} more: --json"] * (rejected.height > SHOWN)
-            rows = rejected.head(SHOWN).with_columns(pl.col("who").list.join(", "))
-            shown.append(found if rows.is_empty() else frame_table(rows, found, REJECTED, more))
-        record = record_of(
-            name=self.key.name, question=self.key.question, digest=self.key.digest,
-            seed=self.key.seed, annotators=people,
-        )  # fmt: skip
-        return Output(tables, shown, cautions=self.warnings, facts={"run": record})
-
-
 SHOWN = 20  # patterns
 REJECTED: Columns = {
     "relation": report.Column("relation"), "pattern": report.Column("pattern"),
@@ -233,11 +203,19 @@ REJECTED: Columns = {
 }  # fmt: skip
 
 
-def score_sheets(folder: Path) -> ScoredSheets:
-    """Count the answers in a folder. Empty sheets are left out."""
+def score_sheets(folder: Path) -> Output:
+    """The numbers over annotators and of each, and the patterns that one judged different.
+
+    Empty sheets are left out; another table in the folder raises. ``verdicts``: every answer about
+    a pattern, ``relation, pattern, who, verdict``.
+    """
     key, answers = read_key(folder), dict[str, dict[int, int]]()
     warnings = []
     for path in sorted(folder.glob("*.csv")):
+        if not SHEET.fullmatch(path.stem):
+            expected = "annotator-1.csv, annotator-2.csv and so on: a sheet for each person"
+            todo = "Rename it, or move it out of the folder."
+            raise ConsilienceError("a table", expected=expected, where=str(path), todo=todo)
         given = read_sheet(path, key)
         if given:
             answers[path.stem] = given
@@ -248,18 +226,33 @@ def score_sheets(folder: Path) -> ScoredSheets:
     if not answers:
         where, expected = str(folder), "annotator-1.csv and others"
         raise ConsilienceError("no sheet with answers", expected=expected, where=where)
+    people, items = tuple(answers), len({row["item"] for row in key.rows})
+    size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
     metrics = pl.DataFrame(list(_metrics(key, answers)), schema=METRICS_SCHEMA)
-    verdicts = [
-        (row["relation"], row["pattern"], name, key.labels[given[at]])
-        for at, row in enumerate(key.rows)
-        for name, given in answers.items()
-        if "pattern" in row and at in given
+    tables = {"metrics": metrics}
+    shown: list[Table | str] = [
+        *annotator_tables(metrics, people, f"{key.name}: {size}, in percent")
     ]
-    columns = dict.fromkeys(("relation", "pattern", "who", "verdict"), pl.String)
-    return ScoredSheets(
-        key, tuple(answers), metrics, tuple(warnings),
-        pl.DataFrame(verdicts, columns, orient="row"),
-    )  # fmt: skip
+    if "pattern" in key.rows[0]:
+        verdicts = [
+            (row["relation"], row["pattern"], name, key.labels[given[at]])
+            for at, row in enumerate(key.rows)
+            for name, given in answers.items()
+            if at in given
+        ]
+        columns = ["relation", "pattern", "who", "verdict"]
+        tables["verdicts"] = pl.DataFrame(verdicts, columns, orient="row")
+        rejected = tables["verdicts"].filter(verdict=DIFFERENT)
+        rejected = rejected.group_by("relation", "pattern", maintain_order=True).agg("who")
+        rejected = rejected.sort(pl.col("who").list.len(), descending=True, maintain_order=True)
+        found = f"{rejected.height} of {items} patterns were judged different"
+        more = [f"and {rejected.height - SHOWN} more: --json"] * (rejected.height > SHOWN)
+        rows = rejected.head(SHOWN).with_columns(pl.col("who").list.join(", "))
+        shown.append(found if rows.is_empty() else frame_table(rows, found, REJECTED, more))
+    record = record_of(
+        name=key.name, question=key.question, digest=key.digest, seed=key.seed, annotators=people
+    )
+    return Output(tables, shown, cautions=warnings, facts={"run": record})
 
 
 def _metrics(key: Key, answers: Mapping[str, Mapping[int, int]]) -> Iterator[dict[str, object]]:

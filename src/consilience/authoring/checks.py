@@ -119,7 +119,7 @@ CHECKS = {
         "Write single spaces.", "variants", c("is_pattern") & c("text").str.contains(SPACE_FAULT),
     ),
     "duplicate_variants": Check(
-        "patterns that differ only in case, spaces or punctuation, phrasings not only in case",
+        "patterns that differ only in case, spaces or punctuation, phrasings in punctuation",
         "Remove one of the two.", "variants", several("spelling", "group", "owner", "plain"),
         ("owner", "plain"),
     ),
@@ -192,7 +192,7 @@ def _question_rows(questions: Questions) -> tuple[Rows, Rows, Rows]:
             items.append({**item, "asked": f"{normal(text)}\n{normal(one.context)}"})
             variants.append({
                 **owner, "seen": f"'{text}' (item {one.item})", "text": text, "is_pattern": False,
-                "plain": normal_form(text), "spelling": fold_case(text), "is_last": True,
+                "plain": normal_form(text), "spelling": normal(text), "is_last": True,
                 "has_same_names": False,
             })  # fmt: skip
         for option in one.options:

@@ -320,12 +320,11 @@ def mine_patterns(
 ) -> Output:
     """Mine the patterns of the facts of a suite, ranked also by those of others."""
     check_no_file(out)
-    facts: dict[str, list[tuple[str, str]]] = {}
-    groups: list[str] = []
-    for spec in (suite, *(against or ())):
+    facts = {group.id: [one.names for one in group.facts] for group in suites.load_facts(suite)}
+    groups = list(facts)
+    for spec in against or ():  # ids of groups have no line feed, so none is one of the suite
         for group in suites.load_facts(spec):
-            facts.setdefault(group.id, [fact.names for fact in group.facts])
-        groups = groups or list(facts)
+            facts[f"{spec}\n{group.id}"] = [one.names for one in group.facts]
     for name in chosen or ():
         if name not in groups:
             raise unknown_name(f"'{suite}' has no relation '{name}'", name, groups)

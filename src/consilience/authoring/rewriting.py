@@ -98,9 +98,19 @@ needs a grammar: what does is left to a model.
 """
 
 WORD = re.compile(r"(?<![\w{])[a-z]+(?![\w}])")
-STOP_WORDS = {"a", "an", "the", "is", "are", "was", "were", "do", "does", "did"}
-FIXED = re.compile(r"\{[^{}]*\}|\S*\d\S*")
-"""A field in braces, and what has a digit."""
+STOP_WORDS = {"an", "the", "is", "are", "was", "were", "do", "does", "did"}
+"""Without *a*, which may be a variable."""
+
+NUMBERS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
+    "(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|"
+    "hundreds?|thousands?|[mb]illions?|half|thirds?|quarters?|doubled?|twice|once|dozens?"
+)
+FIXED = re.compile(
+    r"\{[^{}]*\}|\S*\d\S*|(?<!\w)[\"'`\u2018\u201c](?=\S).+?(?<=\S)[\"'`\u2019\u201d](?!\w)"
+    rf"|\b(?i:{NUMBERS})\b"
+)
+"""A field in braces, what has a digit, what is between quotation marks, and a number in words."""
 
 
 def fixed_in(text: str, names: Sequence[str]) -> Counter[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -19,7 +18,7 @@ from consilience.core.text import counted, spread
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.metrics.statistics import NAN
 from consilience.report.columns import Columns, frame_table
-from consilience.report.export import Displayed, Output
+from consilience.report.export import Output
 from consilience.report.table import Column, Table, Value
 from consilience.suites.known import KNOWN
 from consilience.suites.layouts import fetch
@@ -101,7 +100,7 @@ COLUMNS: Columns = {
 def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
-    problems = [str(fault) for fault in suites.check_suite(suite, columns=names)]
+    problems = [f"error: {fault}" for fault in suites.check_suite(suite, columns=names)]
     facts: dict[str, Any] = {"suite": suite, "problems": problems}
     if problems:
         total = f"{counted(len(problems), 'problem')} in '{suite}'"
@@ -113,7 +112,7 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
         return Output(shown=[f"{suite}: good; {size}"], facts=facts)
     chosen = suites.load_any(suite, columns=names)
     sizes, found = sizes_of(chosen), audit(chosen)
-    shown = [*sizes.output().shown]
+    shown = [*sizes.shown]
     if found.height:
         first = found.filter(pl.int_range(pl.len()).over("check") < SHOWN)
         notes = [
@@ -123,7 +122,7 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
         notes += [f"{found.height - len(first)} more: --format csv"] * (found.height > len(first))
         shown.insert(0, frame_table(first, f"{suite}: notes", COLUMNS, notes))
     nouns = [("relations", "relation"), ("patterns", "pattern"), ("facts", "fact")]
-    counts = dict(sizes.counts)
+    counts = dict(sizes.facts)
     if isinstance(chosen, Questions):
         counts["questions"] -= counts["open_questions"]
         nouns = [("groups", "group"), ("questions", "question with options")]
@@ -136,42 +135,11 @@ def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     )  # fmt: skip
     verdict = f"no problems, {counted(found.height, 'note')}" if found.height else "good"
     shown.append(f"{suite}: {verdict}; {size}")
-    tables = {"notes": found, "by_group": sizes.groups}
-    return Output(tables, shown, cautions=chosen.notes, facts={**facts, **sizes.counts})
+    tables = {"notes": found, **sizes.tables}
+    return Output(tables, shown, cautions=chosen.notes, facts={**facts, **sizes.facts})
 
 
 # Sizes.
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Sizes(Displayed):
-    """What a suite holds."""
-
-    name: str
-    counts: Mapping[str, float]  # Of the whole suite
-    groups: pl.DataFrame  # Of each relation, or of each group of questions
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{name} {count:.4g}" for name, count in self.counts.items())
-        return f"Sizes({self.name!r}: {counts})"
-
-    def output(self) -> Output:
-        """The counts of each group; of facts also those of Table 1 of the ParaRel paper."""
-        title, shown = f"{self.name}: each relation; majority in percent", list[Table | str]()
-        if "relation" in self.groups.columns:
-            rows: list[list[Value]] = [
-                [name.replace("_", " "), f"{count:,}" if isinstance(count, int) else count]
-                for name, count in self.counts.items()
-            ]
-            columns = [Column(""), Column("", "number", digits=2)]
-            shown.append(Table(f"{self.name}, as in the paper's Table 1", columns, rows))
-        else:
-            nouns = ("question", "phrasing", "expectation")
-            sizes = [(int(self.counts[f"{noun}s"]), noun) for noun in nouns]
-            title = ", ".join(counted(*one) for one in sizes if one[0])
-            title = f"{self.name}: {title}; majority in percent"
-        shown.append(frame_table(self.groups, title, SIZES))
-        return Output({"by_group": self.groups}, shown, facts=self.counts)
 
 
 SIZES: Columns = {
@@ -203,8 +171,8 @@ def variants(relation: Relation, changed: Callable[[Edge], bool]) -> float:
     return int(connected_components(graph, directed=False, return_labels=False))
 
 
-def sizes_of(suite: Suite | Questions) -> Sizes:
-    """Count a whole suite.
+def sizes_of(suite: Suite | Questions) -> Output:
+    """The counts of a whole suite, and of each group; of facts those of ParaRel's Table 1, too.
 
     ``syntactic_variants``, ``lexical_variants``: kinds of patterns by syntax and by lemmas
     (``variants``). ``majority``: the share of the most frequent object, or of the most frequent
@@ -228,7 +196,13 @@ def sizes_of(suite: Suite | Questions) -> Sizes:
             "languages": len(suite.languages), "expectations": len(suite.expectations),
             "open_questions": sum(not one.options for one in suite.items),
         }  # fmt: skip
-        return Sizes(suite.name, counts, pl.DataFrame(rows))
+        nouns = ("question", "phrasing", "expectation")
+        sizes = ", ".join(counted(counts[f"{one}s"], one) for one in nouns if counts[f"{one}s"])
+        by_group = pl.DataFrame(rows)
+        shown: list[Table | str] = [
+            frame_table(by_group, f"{suite.name}: {sizes}; majority in percent", SIZES)
+        ]
+        return Output({"by_group": by_group}, shown, facts=counts)
     for one in suite:
         pairs = {fact.names for fact in one.facts}
         subjects, objects = (Counter(names) for names in zip(*pairs, strict=True))
@@ -245,14 +219,26 @@ def sizes_of(suite: Suite | Questions) -> Sizes:
             **Counter(edge.kind for edge in one.edges.values()),
         })  # fmt: skip
     patterns = [row["patterns"] for row in rows]
-    return Sizes(suite.name, {
+    table1 = {
         "relations": len(rows), "patterns": sum(patterns), "fewest_patterns": min(patterns),
         "most_patterns": max(patterns), "mean_patterns": sum(patterns) / len(rows),
         "mean_syntactic_variants": sum(row["syntactic_variants"] for row in rows) / len(rows),
         "mean_lexical_variants": sum(row["lexical_variants"] for row in rows) / len(rows),
         "facts": sum(row["facts"] for row in rows),
         "queries": sum(row["facts"] * row["patterns"] for row in rows),
-    }, pl.DataFrame(rows, infer_schema_length=None).fill_null(0))  # fmt: skip
+    }  # fmt: skip
+    lines: list[list[Value]] = [
+        [name.replace("_", " "), f"{count:,}" if isinstance(count, int) else count]
+        for name, count in table1.items()
+    ]
+    columns = [Column(""), Column("", "number", digits=2)]
+    by_group = pl.DataFrame(rows, infer_schema_length=None).fill_null(0)
+    title = f"{suite.name}: each relation; majority in percent"
+    shown = [
+        Table(f"{suite.name}, as in the paper's Table 1", columns, lines),
+        frame_table(by_group, title, SIZES),
+    ]
+    return Output({"by_group": by_group}, shown, facts=table1)
 
 
 def list_suites() -> dict[str, str]:
@@ -265,7 +251,7 @@ def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
     return fetch(name, suites.data_dir(None if data is None else Path(data)))[0]
 
 
-def suite_stats(suite: str | Path | Suite | Questions) -> Sizes:
+def suite_stats(suite: str | Path | Suite | Questions) -> Output:
     """Count what a suite holds: relations, patterns, facts and candidates; or questions."""
     return sizes_of(suites.load_any(suite))
 

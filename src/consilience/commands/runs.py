@@ -344,7 +344,7 @@ def analyze_representations(
 ) -> Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
 
-    The run's folder gets the answers, vectors/RELATION.npy with an index, clusters.csv and the
+    The run's folder gets the answers, vectors/RELATION.npz, clusters.csv and the
     figure. Rerun the same command to resume an interrupted run.
     """
     from consilience.results import analyses

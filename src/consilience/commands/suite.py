@@ -12,8 +12,6 @@ from consilience.options import FilePath, Option, OptionalPath, shared, takes
 from consilience.options.others import ExportOptions, RewriteOptions
 
 if TYPE_CHECKING:
-    from consilience.authoring.annotation import ScoredSheets
-    from consilience.authoring.importing import ImportPlan
     from consilience.report.export import Output
 
 # fmt: off
@@ -124,7 +122,7 @@ def import_patterns(
     into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", "DIR")],
     groups: shared.Groups = None,
     dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False,
-) -> ImportPlan:
+) -> Output:
     """Import patterns and facts into a suite folder.
 
     The file has proposals of `suite mine` or `suite rewrite`, or is a table with the columns
@@ -192,7 +190,7 @@ def make_pattern_sheets(
 @annotate_group.command("score", "suite annotate score sheets")
 def score_sheets(
     folder: Annotated[FilePath, Option("The folder with key.json and the answers.", "SHEETS")],
-) -> ScoredSheets:
+) -> Output:
     """Measure annotators, and how they agree (CALUM, Section 4.4).
 
     For sheets on patterns: agreement with the suite, and between annotators (ParaRel paper,

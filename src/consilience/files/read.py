@@ -186,30 +186,34 @@ def _named_cells(
             report(problems, ConsilienceError(found, expected=expected, where=where, todo=todo))
 
 
-QUOTED = re.compile(r'"(?:[^"]|"")*"')
-
-
-def read_cells(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The cells of each row of a CSV or TSV file, with the row's place ``file:line``.
+def dialect_of(text: str, suffix: str) -> dict[str, Any]:
+    """How the cells of a CSV or TSV table are separated and quoted, as arguments of ``csv``.
 
     A .tsv file has tabs between them. Every other one has commas, or semicolons or tabs if its
     first line has more of them. Cells are quoted as in CSV; with tabs as separators only where
     every cell that begins with a quotation mark is. GLUE's files hold such marks as text.
     """
-    text = read_text(path, guess=True)
     separator, is_quoted = "\t", True
-    if path.suffix != ".tsv":
+    if suffix != ".tsv":
         separator = max(",;\t", key=QUOTED.sub("", text.partition("\n")[0]).count)
     if separator == "\t":
         cells = [cell for cell in re.split(r"[\t\n]", text) if cell.startswith('"')]
         is_quoted = all(QUOTED.fullmatch(cell.removesuffix("\r")) for cell in cells or [""])
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     is_spaced = re.search(f'(?m)(^|{separator}) +"', text) is not None
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, strict=True,
-        quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
-        skipinitialspace=is_quoted and is_spaced,
-    )  # fmt: skip
+    return {
+        "delimiter": separator, "skipinitialspace": is_quoted and is_spaced,
+        "quoting": csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
+    }  # fmt: skip
+
+
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def read_cells(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The cells of each row of a CSV or TSV file, with the row's place ``file:line``."""
+    text = read_text(path, guess=True)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, **dialect_of(text, path.suffix))
     line = 1
     try:
         for row in reader:

@@ -13,7 +13,6 @@ from pathlib import Path
 import polars as pl
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError
-from consilience.core.text import names_a_file
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -39,9 +38,8 @@ def refuse_occupied(folder: Path, expected: str = "a new folder, or an empty one
     """Raise where there is a file, or a folder that holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         found = "a folder that is not empty" if folder.is_dir() else "a file"
-        where = str(folder)
-        todo = f"{OTHER_OUT}."
-        raise ConsilienceError(found, expected=expected, where=where, todo=todo, kind="occupied")
+        parts = {"expected": expected, "where": str(folder), "todo": f"{OTHER_OUT}."}
+        raise ConsilienceError(found, **parts, kind="occupied")
 
 
 Content = bytes | Callable[[], Iterable[bytes]]
@@ -49,31 +47,41 @@ Content = bytes | Callable[[], Iterable[bytes]]
 
 
 def write_whole(path: Path, content: Content) -> None:
-    """Write ``content`` to ``path``: the whole of it or nothing.
+    """Write a file: the whole of it or nothing (``write_all``)."""
+    write_all({path: content})
 
-    It is put in place by a rename when it is on the disk; of a link the target is written. A device
-    or a pipe, such as ``/dev/stdout``, is written in place.
+
+def write_all(contents: Mapping[Path, Content]) -> None:
+    """Write files: the whole of all of them, or nothing.
+
+    They are put in place by renames when all are on the disk; of a link the target is written. A
+    device or a pipe, such as ``/dev/stdout``, is written in place.
     """
-    parts = (content,) if isinstance(content, bytes) else content()
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    parts: dict[Path, Path] = {}
     try:
-        if path.exists() and (not path.is_file() or path.parts[:2] == ("/", "dev")):
-            with path.open("ab") as file:  # standard output may be a file that holds something
-                file.writelines(parts)
-            return
-        try:
+        for path, content in contents.items():
+            pieces = (content,) if isinstance(content, bytes) else content()
+            if path.exists() and (not path.is_file() or path.parts[:2] == ("/", "dev")):
+                with path.open("ab") as file:  # standard output may be a file that holds something
+                    file.writelines(pieces)
+                continue
+            target = Path(os.path.realpath(path))
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
+            parts[part] = target
             with part.open("wb") as file:
-                file.writelines(parts)
+                file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())
             if target.exists():
                 shutil.copymode(target, part)
+        for part, target in parts.items():
             part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
+    finally:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def json_lines(rows: Iterable[Mapping[str, object]], old: Path | None = None) -> bytes:
@@ -97,16 +105,6 @@ def table_of(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 def csv_of(table: pl.DataFrame) -> bytes:
     """A table as CSV."""
     return table.write_csv().encode()
-
-
-def path_in(folder: Path, id_: str, suffix: str) -> Path:
-    """``folder/ID.SUFFIX``; an id that would lead out of the folder raises."""
-    if not names_a_file(id_):
-        found = f"the group id '{id_[:100]}'"
-        expected = "a short id that can name a file: no separator, no leading dot"
-        todo = "Rename the group in its suite."
-        raise ConsilienceError(found, expected=expected, where=str(folder), todo=todo)
-    return folder / f"{id_}{suffix}"
 
 
 @contextmanager

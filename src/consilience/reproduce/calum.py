@@ -270,5 +270,5 @@ def _people(work: Work, task: str) -> list[pl.DataFrame]:
         make = f"consilience suite annotate sheet --task {task} --data F --out {sheets}"
         raise MissingError(f"people have to answer: {make}")
     scored = work.once(f"people {task}", partial(score_sheets, sheets))
-    work.note(HUMAN, scored.warnings, GROUPS[task])
-    return [scored.metrics.filter(over="all")]
+    work.note(HUMAN, scored.cautions, GROUPS[task])
+    return [scored.tables["metrics"].filter(over="all")]

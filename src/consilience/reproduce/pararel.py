@@ -13,7 +13,7 @@ import polars as pl
 from scipy.stats import binomtest
 
 from consilience.analysis.patterns import correlation_table
-from consilience.authoring.sharing import Sizes, sizes_of
+from consilience.authoring.sharing import sizes_of
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm
 from consilience.options.probe import ProbeOptions
@@ -104,7 +104,7 @@ def correlations(recipe: Recipe, work: Work) -> Numbers:
 
 def statistics(recipe: Recipe, work: Work) -> Numbers:
     """Counts of patterns, and of their kinds in syntax and in words."""
-    counts, fields = _sizes(work).counts, recipe.details["fields"].items()
+    counts, fields = _sizes(work).facts, recipe.details["fields"].items()
     return {("", row, "Value"): Measured(counts[name]) for row, name in fields}
 
 
@@ -114,9 +114,9 @@ def tuples(recipe: Recipe, work: Work) -> Numbers:
     Of each kind also how many subjects have several objects, and objects several subjects (note 3).
     """
     sizes = _sizes(work)
-    numbers: Numbers = {("", "all relations", "Tuples"): Measured(sizes.counts["facts"])}
+    numbers: Numbers = {("", "all relations", "Tuples"): Measured(sizes.facts["facts"])}
     for kind in ("N-M", "N-1"):
-        relations = sizes.groups.filter(cardinality=kind)
+        relations = sizes.tables["by_group"].filter(cardinality=kind)
         numbers["", kind, "Relations"] = Measured(relations.height)
         for column, shared, total in (
             ("subjects with several objects", "shared_subjects", "subjects"),
@@ -128,7 +128,7 @@ def tuples(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def _sizes(work: Work) -> Sizes:
+def _sizes(work: Work) -> Output:
     suite = work.once("the suite pararel", partial(load_suite, "pararel"))
     work.note("", suite.notes)
     return sizes_of(suite)

@@ -328,7 +328,7 @@ def _clusters(
     from consilience.models.states import vector_array
 
     folder = run / "vectors"
-    if (folder / f"{relation.id}.parquet").is_file():
+    if (folder / f"{relation.id}.npz").is_file():
         return representations.cluster(representations.read_vectors(folder, relation.id))
     queries, index = representations.questions(relation)
     special = protocol != "published"

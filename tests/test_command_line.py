@@ -101,6 +101,7 @@ RUNNABLE = [  # examples of the help, with a baseline in place of a model that t
     ("analyze patterns runs/bert", "capital"),
     ("analyze examples runs/bert --examples 10", ""),
     ("score runs/bert", "Accuracy"),
+    ("score runs/bert --by item", "of Luxembourgish is [Y]."),
     ("reproduce", "pararel-table-3"),
 ]
 

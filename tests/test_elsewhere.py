@@ -64,12 +64,14 @@ TWO = [row("a", "A", options=["x", "y"], style="1"), row("a", "y", options=["x",
     ([row("a", "x", group="C/C++"), row("a", "n", group="B: other")], {}, [50, None, 50]),
     ([row("a", "2", "3", options=["1", "2", "3"])], {}, [0, None, 0]),  # a text before a position
     ([row("a", "2", "y", options=["x", "y"])], {}, [100, None, 100]),
+    ([row("a", "y", "y", options="x; y")], {}, [100, None, 100]),
+    ([{"Nr.": "a", "Gold": "y", "ANSWER": "y"}], {"item": "Nr."}, [100, None, 100]),
     ([row("a", "x", paraphrase=1), row("a", "n", paraphrase=2), row("b", "x", paraphrase=1)], {}, [100, 0, 50]),
     ([row("a", "x", variant="v1"), row("a", "n", variant="v2"), row("b", "x", variant="v1"),
       row("b", "x", variant="v2")], {}, [100, 50, 50]),
 ])  # fmt: skip
 def test_a_complete_table_needs_no_suite(tmp_path, rows, factors, expected):
-    assert numbers(cs.score(write(tmp_path / "t.jsonl", rows), factors=factors)) == expected
+    assert numbers(cs.score(write(tmp_path / "t.jsonl", rows), columns=factors)) == expected
 
 
 def test_every_form_of_a_table_has_the_same_numbers(tmp_path):
@@ -83,7 +85,7 @@ def test_every_form_of_a_table_has_the_same_numbers(tmp_path):
     nested = pl.DataFrame([of | {"doc": {"s": of["style"]}} for of in TWO])
     for answers, field in ((frame, "style"), (frame.to_pandas(), "style"), (TWO, "style"),
                            (tmp_path / "t.parquet", "style"), (tmp_path / "t.json", "style"), (tmp_path / "t.csv", "style"), (nested, "doc.s")):  # fmt: skip
-        assert numbers(cs.score(answers, factors={"template": field})) == [100, 50, 50]
+        assert numbers(cs.score(answers, columns={"template": field})) == [100, 50, 50]
 
 
 def rows_of(size=12):
@@ -117,19 +119,19 @@ def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tm
 
 
 @pytest.mark.parametrize(("rows", "factors", "message"), [
-    ([row("a", "x"), row("a", "y")], {}, "2 rows of queries that have several, such as of 'a'; .*--factor sample=FIELD"),
-    ([row("a", "x", prompt="p"), row("a", "y", prompt="q")], {}, "prompts differ.*--factor template=FIELD"),
+    ([row("a", "x"), row("a", "y")], {}, "2 rows of queries that have several, such as of 'a'; .*--columns sample=FIELD"),
+    ([row("a", "x", prompt="p"), row("a", "y", prompt="q")], {}, "prompts differ.*--columns template=FIELD"),
     ([row(i, "x", hash=f"{i}{j}") for i in "ab" for j in "12"], {"template": "hash"},
      "4 values of the field 'hash' in one item only"),
-    ([row("a", "x", s="1")], {"group": "s"}, "a factor called 'group'; expected a name that no column of answers has"),
+    ([row("a", "x", s="1")], {"right": "s"}, "a factor called 'right'; expected a name that no column of answers has"),
     ([row("a", "x", gold=[""])], {}, "no answers; left out: 1 rows without 'gold'"),
     ([row("a", "x")], {"template": "doc.style"}, "no field 'doc.style' of the factor 'template'"),
-    ([{"item": "a", "answer": "x"}], {}, "no answers; left out: 1 rows without 'gold'"),
+    ([{"item": "a", "answer": "x"}], {}, "no column gold among item, answer; .* --columns gold=YOURS"),
+    ([{"Nr.": "a", "Antwort": "x"}], {}, "no column item, gold, answer among Nr., Antwort"),
     ([row("a", "x", model=m) for m in "mn"], {}, "2 models: m, n.*--model m"),
     ([row("a", None, options=["x", "y"], scores=[-1])], {}, "1 scores of 'a'; expected one for each of 2 options"),
     ([row("a", "x", sample=str(at)) for at in range(201)], {}, "201 variants"),
     ([row("a", None, options=["x", "y"], scores=[0.1, 0.9])], {}, r"scores .0.1, 0.9. of 'a'; expected .* log-prob"),
-    ([row("a", "x", options="x;y")], {}, "left out: 1 item whose options are no list of different texts"),
     ([row("a", "x", options=["x", "x"])], {}, "1 item whose options are no list of different texts"),
     ([row("a", "x", template=t, options=of) for t, of in ((1, ["x", "y"]), (2, ["x", "z"]), (3, None))], {},
      "1 item with other options in some rows"),
@@ -140,7 +142,7 @@ def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tm
     ([row("a", "x", excluded="false")], {}, "'false' in the column 'excluded'; expected why a query"),
 ])  # fmt: skip
 def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):
-    refused(message, cs.score, write(tmp_path / "t.jsonl", rows), factors=factors)
+    refused(message, cs.score, write(tmp_path / "t.jsonl", rows), columns=factors)
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
@@ -151,7 +153,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
     assert "left out: 1 item of which not exactly one option is right" in result.notes
     write(path, [row("a", "x", model="m")])
     refused("no answers of 'n'; expected m", cs.score, path, model="n")
-    (tmp_path / "t.jsonl").write_text('{"item": "a"}\n{"item": "a\n')
+    (tmp_path / "t.jsonl").write_text('{"item": "a", "gold": "x", "answer": "x"}\n{"item": "a\n')
     refused("t.jsonl:2: cannot be read", cs.score, tmp_path / "t.jsonl")
 
 
@@ -255,14 +257,14 @@ def test_records_of_every_eval_ever(tmp_path, records, expected, factor, note):
 def test_records_whose_prompts_nothing_names_are_refused(tmp_path):
     rows = [eee(item, "x", ["x"], raw=f"{item} {at}") for item in "ab" for at in "12"]
     path = write(tmp_path / "r.jsonl", rows)
-    refused("4 rows .* such as of 'a'.*prompts differ.*--factor template=FIELD", cs.score, path)
+    refused("4 rows .* such as of 'a'.*prompts differ.*--columns template=FIELD", cs.score, path)
     rows = [of | {"metadata": {"mine": of["input"]["raw"][-1]}} for of in rows]
     write(path, rows)
-    assert numbers(cs.score(path, factors={"template": "metadata.mine"})) == [100, 100, 100]
+    assert numbers(cs.score(path, columns={"template": "metadata.mine"})) == [100, 100, 100]
     rows = [of | {"metadata": {"template": of["input"]["raw"]}} for of in rows]
     message = "4 values of the field 'metadata.template' in one item only"
     refused(message, cs.score, write(path, rows))
-    refused("4 rows of queries", cs.score, path, factors={"template": ""})
+    refused("4 rows of queries", cs.score, path, columns={"template": ""})
 
 
 def test_published_records_come_back(consilience, tmp_path):

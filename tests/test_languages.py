@@ -397,7 +397,7 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     folder, run = write(tmp_path / "capitals"), tmp_path / "run"
     probe = ("probe", "--suite", folder, "--model", "baseline:majority", "--out", run)
     for command, shown in (
-        (probe, ("(or factor, pattern, metric)",)),
+        (probe, ("(or factor, pattern, metric, item)",)),
         (("score", run, "--by", "factor"), ("en and ja",)),
     ):
         out = output(consilience, *command)

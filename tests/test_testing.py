@@ -40,7 +40,7 @@ def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
     result = cs.evaluate(file, first_label)
     table = item_agreement(result.answers, result.suite, result.protocol)
     first, second = "paraphrase=1, order=AB", "paraphrase=1, order=BA"
-    assert table.rows() == [("nature", of, 2, 6, first, second) for of in ("sea", "land")]
+    assert table.rows() == [("nature", of, 2, 6, first, second, 0.5) for of in ("sea", "land")]
 
 
 def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):

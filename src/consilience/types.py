@@ -115,15 +115,15 @@ class SuiteWords:
 
 FACT_WORDS = SuiteWords(
     "relation", "fact", "pattern", "base pattern", "object", "word", "subjects", "mean",
-    ("group", "edit", "factor", "pattern", "metric"), ("strict", "published"),
+    ("group", "edit", "factor", "pattern", "metric", "item"), ("strict", "published"),
 )  # fmt: skip
 PAIR_WORDS = SuiteWords(
     "task", "sentence pair", "form", "original form", "label", "label", "sentence pairs", "group",
-    ("group", "form", "metric"),
+    ("group", "form", "metric", "item"),
 )  # fmt: skip
 QUESTION_WORDS = SuiteWords(
     "group", "question", "variant", "base variant", "option", "answer", "questions", "all",
-    ("group", "factor", "variant", "metric"),
+    ("group", "factor", "variant", "metric", "item"),
 )  # fmt: skip
 WORDS = {"facts": FACT_WORDS, "pairs": PAIR_WORDS, "questions": QUESTION_WORDS}
 """The words of each kind of suite."""

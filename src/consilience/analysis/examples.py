@@ -17,7 +17,7 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.items import Ints
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.counts import Answers, Prepared, prepared
-from consilience.metrics.registry import Grid
+from consilience.metrics.registry import Grid, as_labels
 from consilience.types import Relation, Suite
 
 Schema = dict[str, type[pl.DataType]]
@@ -26,12 +26,14 @@ AGREEMENT_SCHEMA: Schema = {
     **dict.fromkeys(("group", "item"), pl.String),
     **dict.fromkeys(("same", "pairs"), pl.Int64),
     **dict.fromkeys(("first", "second"), pl.String),
+    "right": pl.Float64,
 }
 """One row an item.
 
 - ``same``: pairs of variants that get the same answer, as the metric ``consistency`` counts them.
 - ``pairs``: pairs of variants that are compared and were asked in both.
 - ``first``, ``second``: the first two variants without the same answer; null where all agree.
+- ``right``: the share of the variants that were asked which get the right answer; null of none.
 """
 
 
@@ -51,6 +53,10 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
         columns = {"same": grid.n_same, "pairs": grid.n_both, "first": first, "second": second}
         counted = pl.DataFrame({"key": of_row["key"].unique().sort(), **columns})
         table = of_row.join(counted, on="key", how="left", maintain_order="left")
+        was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+        is_right = (pl.col("answer") == pl.col("gold")).fill_null(value=False)
+        asked = as_labels(rows.filter(was_asked), relation.design).group_by("item")
+        table = table.join(asked.agg(right=is_right.mean()), on="item", how="left")
         table = table.with_columns(group=pl.lit(relation.id))
         tables.append(table.select(*AGREEMENT_SCHEMA).cast(pl.Schema(AGREEMENT_SCHEMA)))
     return pl.concat(tables)

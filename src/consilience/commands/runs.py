@@ -53,7 +53,7 @@ def probe(options: ProbeCommand) -> Displayed:
 
 
 @program.command("score",
-    "score answers.jsonl --factor template=style --out runs/mine",
+    "score answers.csv --columns item=Id,template=Style --out runs/mine",
     "score runs/bert --protocol strict --format csv")
 @takes(others.ScoreOptions)
 def score(options: others.ScoreOptions) -> Output:

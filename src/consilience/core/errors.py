@@ -170,7 +170,7 @@ def missing_column(
     )
 
 
-By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric"]
+By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric", "item"]
 """What a table of numbers has a row for. A group is a relation, a task or a group of questions."""
 
 Protocol = Literal["published", "strict"]

@@ -15,7 +15,16 @@ from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere.exports import fact_answers, joined
 from consilience.elsewhere.formats import frames_in
-from consilience.elsewhere.table import ANSWERS, READ, TAKEN, Elsewhere, Table, counted_table
+from consilience.elsewhere.table import (
+    ANSWERS,
+    COLUMNS,
+    NEEDED,
+    READ,
+    TAKEN,
+    Elsewhere,
+    Table,
+    counted_table,
+)
 from consilience.options.others import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
@@ -43,11 +52,11 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     where, rule = str(path), rule_of(options.match) if options.match else None
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
-    factors = dict(of.partition("=")[::2] for of in options.factor)
-    if taken := {*factors} & TAKEN:
+    columns = dict(of.partition("=")[::2] for of in options.columns or ())
+    if taken := {*columns} & TAKEN:
         found = f"a factor called '{min(taken)}'"
         raise ConsilienceError(found, expected="a name that no column of answers has")
-    frames, fields = frames_in(path, factors)
+    frames, fields = frames_in(path, columns, () if suite else (*NEEDED, "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):
         if suite is None and len(row.get("candidates") or "[]") > 2 and not row.get("options"):
@@ -58,7 +67,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         return fact_answers(frames, options, rule, where)
     notes = list[str]()
     if suite is not None:
-        parts_of, fields = frames_in(Path(suite), {})
+        parts_of, fields = frames_in(Path(suite))
         asked = pl.concat(parts_of, how="diagonal")
         if asked["id"].null_count():
             expected = "what `consilience suite export` wrote"
@@ -67,8 +76,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         frames = iter([rows])
     table = Table.of_parts(frames, where, fields, options.model)
     table.notes += notes
-    for factor, field in factors.items():
-        if field and factor not in table.rows.columns:
+    for factor, field in columns.items():
+        if field and factor not in (*COLUMNS, *table.rows.columns):
             found = f"no field '{field}' of the factor '{factor}'"
             raise ConsilienceError(found, expected="one that rows have", where=where)
     return counted_table(table, path.stem, rule)

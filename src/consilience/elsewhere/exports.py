@@ -243,8 +243,6 @@ def fact_answers(
         todo = "Write its queries: consilience suite export SUITE --out FILE, and name the FILE."
         expected = "a suite of facts, or a file that `consilience suite export` wrote"
         raise ConsilienceError(f"--suite {options.suite}", expected=expected, todo=todo)
-    if options.factor:
-        raise ConsilienceError("--factor with a suite of facts", todo="Leave it out.")
     model, suite = "baseline:majority", options.suite or ""
     plan = plan_of(ProbeOptions(model=model, suite=suite, protocol=options.protocol))
     asked = plan.queries(None).table().rename({"variant": NAME})

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -31,6 +31,7 @@ from consilience.files.read import (
     read_lines,
     read_rows,
 )
+from consilience.files.rows import plain_name
 from consilience.files.tables import text_of
 from consilience.runs.run import no_run
 
@@ -63,13 +64,15 @@ LONGEST = 60  # Characters of a text of the file in a name or a note
 
 
 def frames_in(
-    path: Path, factors: Mapping[str, str]
+    path: Path, columns: Mapping[str, str] | None = None, needed: Sequence[str] = ()
 ) -> tuple[Iterator[pl.DataFrame], Mapping[str, str]]:
     """The rows of a file or of a folder of logs, and the field of each factor.
 
-    ``factors``: those that the user names; the field of one is empty where there is none.
+    ``columns``: the fields that the user names, of ``COLUMNS`` and of factors; that of a factor is
+    empty where there is none. ``needed``: what a table must have.
     """
-    rows, keys = None, set[str]()
+    rows, names, named = None, list[str](), columns or {}
+    factors = {of: name for of, name in named.items() if of not in COLUMNS}
     if path.is_dir():
         if samples := sorted(path.rglob("samples_*.jsonl")):
             rows = lm_eval_rows(samples)
@@ -84,21 +87,45 @@ def frames_in(
     elif path.suffix == ".jsonl":
         first = next((line for _, line in read_lines(path) if line.strip()), "")
         with suppress(ValueError, AttributeError):  # no object: the reader says where
-            keys = {*parse_json(first).keys()}
-        rows = lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= keys else None
+            names = [*parse_json(first).keys()]
+        rows = lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= {*names} else None
+    known = {of: name for of, name in named.items() if name}
     if rows is not None:
-        known = {of: name for of, name in factors.items() if name}
         with_factors = (
-            {NAME: row.pop("variant", None), **row, **dict.fromkeys(factors)}
+            {NAME: row.pop("variant", None), **row, **dict.fromkeys(named)}
             | {of: dig(record, name) for of, name in known.items()}
             for record, row in rows
         )
         return frames_of(with_factors), {**OWN, **factors}
-    if 2 * len(keys & {*RECORD}) >= len(RECORD):
-        fields = {factor: names[0] for factor, names in RECORD_FIELDS.items()}
-        return record_parts(path, factors), {**fields, **factors}
-    named = {of: field for of, field in {**OWN, **factors}.items() if field}
-    return table_parts(path, {name: name for name in COLUMNS} | named), named
+    if 2 * len({*names} & {*RECORD}) >= len(RECORD):
+        fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
+        return record_parts(path, named), {**fields, **factors}
+    cells = _cells(path)
+    first_row = [*islice(cells, 1)]
+    names = names or [name for row in first_row for name in row]
+    plain = {plain_name(name): name for name in reversed(names)}
+    own = {of: of for of in COLUMNS} | {of: name for of, name in OWN.items() if of not in factors}
+    fields = {
+        of: name if name in names else plain.get(plain_name(name), name) for of, name in own.items()
+    } | known
+    lacking = [of for of in needed if {fields[of], fields[of].partition(".")[0]}.isdisjoint(names)]
+    if "answer" in lacking and not {"scores", "error", "excluded"}.isdisjoint(names):
+        lacking.remove("answer")
+    if lacking and names:
+        raise ConsilienceError(
+            f"no column {listed(lacking)} among {', '.join(names)}",
+            expected=f"{listed(needed)}, in upper or lower case", where=str(path),
+            todo="Name yours: score --columns " + ",".join(f"{of}=YOURS" for of in lacking) + ".",
+        )  # fmt: skip
+    is_read_by_polars = path.suffix == ".jsonl" and not any("." in name for name in names)
+    parts = (
+        table_parts(path, fields)
+        if is_read_by_polars
+        else frames_of(
+            {of: dig(row, name) for of, name in fields.items()} for row in chain(first_row, cells)
+        )
+    )
+    return parts, {of: name for of, name in fields.items() if of not in COLUMNS}
 
 
 def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
@@ -113,11 +140,7 @@ def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
 
 
 def table_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """The rows of a table; of each factor the column, or a field in one: ``doc.template``."""
-    if path.suffix != ".jsonl":
-        of_rows = ({of: dig(row, name) for of, name in fields.items()} for row in _cells(path))
-        yield from frames_of(of_rows)
-        return
+    """The rows of JSON Lines; of each factor the column, or a field in one: ``doc.template``."""
     for part in json_parts(path, _schema(dict.fromkeys(fields.values(), pl.String()))):
         named = part.select(_field(name).alias(of) for of, name in fields.items())
         yield named.with_columns(selectors.struct().struct.json_encode())
@@ -200,16 +223,18 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
         item = pl.coalesce(_field("metadata.item"), "sample_id")
         turns = pl.lit("records of several turns")
         factors = {factor: names for factor, names in known.items() if names}
-        yield part.select(
-            group="evaluation_name", item=item, model="model_id", error="error",
-            prompt=given.field("raw"), options=given.field("choices"),
-            subject=pl.format("{}/{}", "evaluation_name", item),
-            gold=given.field("reference"), reading="evaluation_result_id",
-            evaluation_id="evaluation_id", right=pl.col("evaluation").struct.field("is_correct"),
-            answer=pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
-            left_out=pl.when(pl.col("interaction_type") != "single_turn").then(turns),
-            **{of: pl.coalesce([*map(_field, names)]) for of, names in factors.items()},
-        )  # fmt: skip
+        columns: dict[str, Any] = {
+            "group": "evaluation_name", "item": item, "model": "model_id", "error": "error",
+            "prompt": given.field("raw"), "options": given.field("choices"),
+            "subject": pl.format("{}/{}", "evaluation_name", item),
+            "gold": given.field("reference"), "reading": "evaluation_result_id",
+            "evaluation_id": "evaluation_id",
+            "right": pl.col("evaluation").struct.field("is_correct"),
+            "answer": pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
+            "left_out": pl.when(pl.col("interaction_type") != "single_turn").then(turns),
+        }  # fmt: skip
+        named_fields = {of: pl.coalesce([*map(_field, names)]) for of, names in factors.items()}
+        yield part.select(**columns | named_fields)
 
 
 def exported(cells: object) -> dict[str, Any]:

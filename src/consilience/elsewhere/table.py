@@ -52,6 +52,7 @@ from consilience.plans.questions import (
     item_of,
 )
 from consilience.suites.pairs import is_task, load_task
+from consilience.suites.questions import SEPARATOR
 from consilience.types import WORDS, Candidates, Relation, Suite
 
 COLUMNS = (
@@ -79,7 +80,7 @@ READ = (
 )  # fmt: skip
 """The columns of the answers table that an answer itself decides."""
 OWN = ("asked", "evaluation_id", "left_out", "place", "reading", "right")
-TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *COLUMNS, *OWN} - {*FACTORS}
+TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *OWN} - {*FACTORS, *COLUMNS}
 """Names that no factor has."""
 
 
@@ -154,18 +155,22 @@ def refuse_several(models: Iterable[str], where: str) -> None:
 
 
 @lru_cache(maxsize=2**16)
-def choices_in(value: str | None) -> tuple[Choice, ...]:
-    """The values of a list (``list_in``), each with its texts; other text is one, null none."""
+def choices_in(value: str | None, between: str = SEPARATOR) -> tuple[Choice, ...]:
+    """The values of a list (``list_in``), or of a text with ``;`` between, each with its texts.
+
+    ``between``: empty where a text is one value.
+    """
     values = list_in(value) if value else None
-    values = values if isinstance(values, list) else [value] if value is not None else []
+    if not isinstance(values, list):
+        values = value.split(between) if value and between else [value] * (value is not None)
     each = (one if isinstance(one, list) and one else [one] for one in values)
     every = ([visible(text_of(text) or "").strip() for text in texts] for texts in each)
     return tuple(Choice(first, tuple(dict.fromkeys(others))) for first, *others in every)
 
 
-def texts_in(value: str | None) -> list[str]:
+def texts_in(value: str | None, between: str = SEPARATOR) -> list[str]:
     """The first text of each value."""
-    return [choice.text for choice in choices_in(value)]
+    return [choice.text for choice in choices_in(value, between)]
 
 
 def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewhere:
@@ -255,7 +260,7 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
                 f"{counted(alone, 'value')} of the field '{source}' in one item only",
                 expected=f"levels of the factor '{name}', which several items have",
                 where=table.where,
-                todo=f"Name another field: --factor {name}=FIELD; --factor {name}= takes none.",
+                todo=f"Name another field: --columns {name}=FIELD; --columns {name}= takes none.",
             )
     varying.sort(key=[*FACTORS, *varying].index)
     order = {name: _levels(rows, name) for name in varying}
@@ -293,9 +298,9 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
     if len(again):
         first = again.sort("place", "variant_index").head(2)
         found = f"{len(again):,} rows of queries that have several, such as of '{first['item'][0]}'"
-        todo = "Name the field that tells them apart, such as a seed: --factor sample=FIELD."
+        todo = "Name the field that tells them apart, such as a seed: --columns sample=FIELD."
         if "asked" in first.columns and first["asked"].n_unique() > 1:
-            todo = "Their prompts differ. Name the field that says how: --factor template=FIELD."
+            todo = "Their prompts differ. Name the field that says how: --columns template=FIELD."
         expected = "one for each item and variant"
         raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
     number = rows["place"].cast(pl.UInt64) * 2**32 + rows["variant_index"].cast(pl.UInt64)
@@ -342,7 +347,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
 
     def is_each(fits: Callable[[list[str], list[str]], object]) -> bool:
         """Whether the golds of all rows with options fit them; the first that do not end it."""
-        cells = ((texts_in(of), texts_in(gold)) for of, gold in both.iter_rows())
+        cells = ((texts_in(of), texts_in(gold, "")) for of, gold in both.iter_rows())
         return all(fits(texts, golds) for texts, golds in cells if len(texts) > 1)
 
     are_letters = is_each(lambda texts, golds: golds[0] in LETTERS[: len(texts)])
@@ -350,7 +355,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
     golds = dict[tuple[str, str], dict[str, None]]()
     first, reasons = dict[tuple[str, str], tuple[Any, Any]](), dict[tuple[str, str], str]()
     for group, item, options, gold in cells.iter_rows():
-        key, texts, of_row = (group, item), texts_in(options), texts_in(gold)
+        key, texts, of_row = (group, item), texts_in(options), texts_in(gold, "")
         if are_letters and len(texts) > 1:
             of_row = [texts[LETTERS.index(of_row[0])]]
         right = [text for text in texts if text in of_row] if texts else sorted({*of_row})

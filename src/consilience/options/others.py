@@ -19,9 +19,8 @@ class ScoreOptions(Options):
     answers: Annotated[FilePath, Option(
         "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
-    factor: Annotated[Sequence[str], Option(
-        "A factor and its field, such as template=doc.style.", "NAME=FIELD", is_repeated=True,
-        joins=",")] = ()
+    columns: Annotated[shared.ColumnNames, {"kinds": (), "help":
+        "Columns, also of factors: item=Id,gold=Right,template=Style."}] = None
     suite: Annotated[str | None, Option(
         "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
     model: Annotated[str | None, Option(

@@ -22,20 +22,13 @@ from consilience.core.factors import LETTERS, Cell, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Floats, Ints, Prompt, Question, Role
 from consilience.core.text import PASSAGE_END, counted
 from consilience.plans.references import references_of, with_labels
+from consilience.suites.question_suites import words_in
 
 SLOTS = ("question", "options", "context", "instruction", "group", "right", "wrong")
 """What a template may have in braces, beside the other columns of the file."""
 
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
-
-INSTRUCTIONS: Mapping[str, str] = {
-    **dict.fromkeys(("A", "a"), "Answer with the letter of the right option and nothing else."),
-    "1": "Answer with the number of the right option and nothing else.",
-    "none": "Answer with the text of the right option and nothing else.",
-    "open": "Answer with the name or the word alone.",
-}
-"""What ``{instruction}`` becomes, by the style of the labels; ``open`` without options."""
 
 Reply = Literal["label", "text"]
 """What a model is to answer with: the label of an option, or its text."""
@@ -240,12 +233,15 @@ def _alone(
     choices = tuple(options[at] for at in order)
     texts = tuple(choice.text for choice in choices)
     marks = [f"{label}." for label in labels] or ["-"] * len(order)
+    asked = (
+        "open" if not order else "text" if not is_label else "number" if style == "1" else "letter"
+    )
     values = {
         **question.more,
         "question": question.paraphrases[language][paraphrase],
         "options": "\n".join(map(" ".join, zip(marks, texts, strict=True))),
         "context": PASSAGE_END.join(question.passages[at] for at in context),
-        "instruction": INSTRUCTIONS[(style if is_label else "none") if order else "open"],
+        "instruction": words_in(language)[asked],
         "group": question.group,
         "right": options[gold].text if order else written.gold.text,
     }

@@ -323,7 +323,7 @@ CAUTIONS = (
     Condition(
         "unmatched", _unmatched,
         "{count} ({share}) match no option, or no right answer of an open question, and count as "
-        "wrong; most often {texts}.", "free-text.md",
+        "wrong; most often {texts}. --match reads texts by another rule.", "free-text.md",
     ),
     Condition(
         "unchecked", _unchecked,

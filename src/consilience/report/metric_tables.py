@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.schemas import NOISE_FLOOR
+from consilience.core.text import truncated
 from consilience.metrics.differences import MCNEMAR
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
 from consilience.report.columns import (
@@ -20,7 +21,7 @@ from consilience.report.columns import (
     metric_column,
 )
 from consilience.report.summary import FACT_ROWS
-from consilience.report.table import CI, Cell, Column, Table, Value
+from consilience.report.table import CI, Cell, Column, Table, Value, without_empty_columns
 from consilience.types import Suite
 
 EDIT_NAMES: Mapping[str, str] = {
@@ -38,6 +39,14 @@ OF_LANGUAGES = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
     "other columns: over pairs of patterns"
 )
+
+
+ITEMS: Columns = {
+    "group": Column("group", is_extra=True), "item": Column("item"), "asked": Column("asked"),
+    "right": Column("right", "share"), "agree": Column("agree", "share"),
+}  # fmt: skip
+LONGEST = 60  # Characters of what was asked
+OF_ITEMS = "right: of its answers; agree: pairs of its variants"
 
 
 def part_label(row: Row) -> str:
@@ -213,6 +222,17 @@ def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
     shown = patterns.select("variant", "accuracy", "agreement", "n")
     title = f"{suite.name}: each {suite.words.variant}, in percent"
     return frame_table(shown, title, PATTERNS, blocks=blocks)
+
+
+def item_table(items: pl.DataFrame, title: str) -> Table:
+    """One row an item (``analysis.examples.item_agreement``), the least consistent first."""
+    worst = items.with_columns(agree=pl.col("same") / pl.col("pairs")).sort(
+        "agree", "right", nulls_last=True, maintain_order=True
+    )
+    rows = worst.to_dicts()
+    for row in rows:
+        row["asked"] = truncated(" ".join(row.get("asked", "").split()), LONGEST)
+    return without_empty_columns(frame_table(rows, title, ITEMS, [OF_ITEMS]))
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:

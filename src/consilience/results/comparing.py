@@ -141,7 +141,7 @@ class Comparison(Displayed):
         """The differences as ``by`` chooses them, and which tables have details."""
         table, details = comparison_table(self.table, self.suite, by), list[str]()
         if by is None and len(self.runs) > 1:
-            others = ("pattern", "variant", "metric")
+            others = ("pattern", "variant", "metric", "item")
             names = [name for name in tables_of(self.suite) if name not in others]
             details = [f"Details: --by {', '.join(names)} or metric"]
         return Output(

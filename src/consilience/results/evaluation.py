@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from consilience.analysis.examples import item_agreement
 from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watch
 from consilience.core.text import names_a_file
@@ -140,7 +141,7 @@ def scored(options: ScoreOptions) -> CountedRun:
     """The numbers of a run, counted again, or of answers of other programs."""
     path = options.answers
     if (path / "run.json").exists():
-        for name in ("factor", "suite", "model", "match", "out"):
+        for name in ("columns", "suite", "model", "match", "out"):
             if getattr(options, name):
                 found, todo = f"--{name} with a run", f"Leave --{name} out."
                 raise ConsilienceError(found, expected="a file of answers", todo=todo)
@@ -160,7 +161,7 @@ def score(
     answers: Any,
     suite: str | Path | None = None,
     *,
-    factors: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
     model: str | None = None,
     match: str | None = None,
     protocol: Protocol | None = None,
@@ -170,16 +171,15 @@ def score(
     - ``answers``: a pandas or polars frame, a list of dictionaries, a file, or a folder of logs
       (docs/elsewhere.md). Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
     - ``suite``: what was exported, if the rows have only ids, or a suite of facts.
-    - ``factors``: the field of each factor: ``{"template": "doc.style"}``.
+    - ``columns``: what they are called: ``{"item": "Nr.", "template": "doc.style"}``.
     - ``model``: whose answers, where a file has those of several.
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
     path = path_of(answers, "the answers") if is_path else _written(answers, temporary)
-    factor = [f"{name}={field}" for name, field in (factors or {}).items()]
     named = None if suite is None else str(suite)
-    options = ScoreOptions(path, factor=factor, suite=named, model=model, match=match)
+    options = ScoreOptions(path, columns=columns or None, suite=named, model=model, match=match)
     made = made_of(options := replace(options, protocol=protocol))
     run = kept(made, options, Path(temporary.name, "run")).named_by_model()
     return _result_of(counted_again(run, protocol), run, temporary)
@@ -287,7 +287,7 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
     if options is not None:
         path = options.answers if (options.answers / "run.json").exists() else path
         again = f" --protocol {options.protocol}" if options.protocol else ""
-        table = _table_by(options.by, run) if options.by else table
+        table = _table_by(options.by, run, options.answers) if options.by else table
     by, *others = tables_of(run.suite)
     report, details = "add --out RUN, then consilience report RUN", f"add --by {by}"
     if path:
@@ -308,8 +308,11 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
     )
 
 
-def _table_by(by: By, run: CountedRun) -> Table:
-    """The table of ``--by``; one that the suite does not have raises."""
+def _table_by(by: By, run: CountedRun, path: Path) -> Table:
+    """The table of ``--by``; one that the suite does not have raises.
+
+    ``path``: the folder of the run, which has the texts of its items, or a file of answers.
+    """
     suite, title, metrics = run.suite, f"{run.summary.title}, in percent", legible(run.metrics)
     words, tables = suite.words, tables_of(suite)
     if by not in tables:
@@ -333,6 +336,14 @@ def _table_by(by: By, run: CountedRun) -> Table:
         case "pattern" | "variant":
             patterns = pattern_table(run.answers, suite, run.protocol)
             table = metric_tables.pattern_table(patterns, suite)
+        case "item":
+            items = item_agreement(run.answers, suite, run.protocol)
+            if (path / "run.json").exists():
+                first = {group.id: group.design.variants[0] for group in suite}
+                texts, keys = Run.open(path).texts(), items.select("group", "item").rows()
+                asked = [texts.get((*key, first[key[0]]), "") for key in keys]
+                items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
+            table = metric_tables.item_table(items, f"{suite.name}: each {words.item}, in percent")
         case "form":
             table = metric_tables.form_table(metrics, title, run.changes)
         case "metric":

@@ -28,7 +28,7 @@ SIGNS = re.compile(r"[^\w.-]+")  # In a name, not in that of a folder
 LONGEST = 40  # Characters of a value of a factor in the name of a folder
 
 
-def _is(kind: type, expected: str, of: type = object) -> Callable[[Any], Any]:
+def _is(kind: Any, expected: str, of: type = object) -> Callable[[Any], Any]:
     """A table, or a list that is not empty, of values of a type."""
 
     def parse(value: Any) -> Any:

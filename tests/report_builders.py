@@ -68,8 +68,8 @@ class Html(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def rows(self, caption):
-        """The rows of the one table with this in its caption, by their first cell."""
-        (table,) = (rows for title, rows in self.tables.items() if caption in title)
+        """The rows of the one table whose caption begins so, by their first cell."""
+        (table,) = (rows for title, rows in self.tables.items() if title.startswith(caption))
         return {row[0]: row for row in table[1:]}
 
 

@@ -104,20 +104,14 @@ def pattern_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Data
     - ``top_answer``: share of its most frequent answer.
     - ``consistency``: that of the relation. ``without``: that of its other patterns. ``gain``: the
       second minus the first; below 0 where this pattern agrees more often than others do.
-    - ``partner``: the pattern (its position) without which, and without this one, consistency
-      gains most. ``gain_of_two``: this gain.
 
-    NaN without data, ``partner`` null.
+    NaN without data.
     """
     run, tables = prepared(answers, suite), []
     for relation in run.relations:
         grid = run.views(relation, protocol)["pairs"]
         size, agreement, without = grid.answers.shape[1], *_without(grid)
         value = _value("consistency", grid)
-        gains = np.round(without - value, 12)  # equal gains do not differ by rounding
-        of_one, of_two = gains.diagonal(), np.where(np.isnan(gains), -np.inf, gains)
-        np.fill_diagonal(of_two, -np.inf)
-        best = of_two.max(axis=1)
         columns = {
             "group": [relation.id] * size,
             "variant_index": range(size),
@@ -126,14 +120,11 @@ def pattern_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Data
             "agreement": agreement,
             "top_answer": [_value("top_answer", grid.only_variants([at])) for at in range(size)],
             "consistency": [value] * size,
-            "without": without.diagonal(),
-            "gain": of_one,
-            "partner": of_two.argmax(axis=1),
-            "gain_of_two": np.where(np.isinf(best), NAN, best),
+            "without": without,
+            "gain": np.round(without - value, 12),  # equal gains do not differ by rounding
             "n": grid.asked.sum(axis=0),
         }
-        partner = pl.when(pl.col("gain_of_two").is_not_nan()).then("partner")
-        tables.append(pl.DataFrame(columns).with_columns(partner=partner))
+        tables.append(pl.DataFrame(columns))
     return pl.concat(tables)
 
 
@@ -143,10 +134,9 @@ def _value(metric: str, grid: Grid) -> float:
 
 
 def _without(grid: Grid) -> tuple[Floats, Floats]:
-    """The mean agreement of a pattern with others (variant,), and consistency without patterns.
+    """The mean agreement of each pattern with others (variant,), and consistency without it.
 
-    The second (variant, variant) is without two patterns, on the diagonal without one; NaN where no
-    pair is left.
+    The second is NaN where no pair is left.
     """
 
     def pairs_with(at: int) -> Bools:
@@ -156,17 +146,14 @@ def _without(grid: Grid) -> tuple[Floats, Floats]:
         return np.array([same, both])
 
     variants = range(grid.answers.shape[1])
-    pairs = np.array([pairs_with(at).sum(axis=2) for at in variants]).transpose(1, 2, 0)
     shares = np.array([quotient(*pairs_with(at).sum(axis=1)) for at in variants])
     agreement = quotient(np.nansum(shares, axis=1), (~np.isnan(shares)).sum(axis=1))
-    without = np.zeros(shares.shape)
+    without = np.zeros(len(shares))
     for at in variants:
-        others = np.where(np.array(variants) == at, 0, pairs)  # on the diagonal it goes once
-        left = np.array([grid.n_same, grid.n_both])[:, :, None] - pairs[:, :, [at]] - others
-        hits, total = left + pairs_with(at)
+        hits, total = np.array([grid.n_same, grid.n_both]) - pairs_with(at).sum(axis=2)
         if not grid.by_pair:
             hits, total = np.nan_to_num(quotient(hits, total)), total > 0
-        without[at] = quotient(hits.sum(axis=0), total.sum(axis=0))
+        without[at] = quotient(hits.sum(), total.sum())
     return agreement, without
 
 

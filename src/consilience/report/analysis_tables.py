@@ -25,17 +25,12 @@ from consilience.report.columns import (
     CORRELATION,
     GAIN,
     GAIN_NOTE,
-    GAIN_OF_TWO,
     PATTERN_NOTE,
     PATTERNS,
-    Blocks,
     Columns,
-    MetricPart,
     difference_columns,
     frame_table,
-    layout_table,
     metric_column,
-    numbered,
 )
 from consilience.report.table import CI, Cell, Column, Table, Value
 from consilience.suites.pairs import CALUM
@@ -126,26 +121,20 @@ RELATIONS: Columns = {
     "worst": Column("lowest accuracy", "share", is_extra=True),
     "best": Column("highest accuracy", "share", is_extra=True),
     "consistency": Column("consistency", "share"), "variant": Column("pattern that costs most"),
-    **GAIN, "two": Column("both patterns"), "gain_of_two": GAIN_OF_TWO["gain_of_two"],
+    **GAIN,
 }  # fmt: skip
-"""The patterns of each relation together, and those that cost most consistency."""
+"""The patterns of each relation together, and that which costs most consistency."""
 
 
 def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
     """Which patterns cost most consistency, which have one answer, and if accuracy differs."""
-    rows, sentences = _costliest(patterns).filter(pl.col("gain").fill_nan(None) > 0).to_dicts(), []
-    if rows:
-        named = "; ".join(
-            f"{row['group']} {_from_to(row, 'gain')} without '{row['variant']}'"
-            for row in rows[:NAMED]
-        )
-        sentences = [f"Consistency gains most without one {words.variant}: {named}."]
-        row = max(rows, key=lambda row: row["gain_of_two"] - row["gain"])
-        if row["gain_of_two"] > row["gain"]:
-            both = f"'{row['one']}' and '{row['other']}'"
-            sentences.append(
-                f"Without two: {row['group']} {_from_to(row, 'gain_of_two')} without {both}."
-            )
+    sentences, costliest = list[str](), by_gain(patterns).unique("group", maintain_order=True)
+    if named := [
+        f"{row['group']} {100 * row['consistency']:.1f} to "
+        f"{100 * (row['consistency'] + row['gain']):.1f} % without '{row['variant']}'"
+        for row in costliest.filter(pl.col("gain").fill_nan(None) > 0).head(NAMED).to_dicts()
+    ]:
+        sentences = [f"Consistency gains most without one {words.variant}: {'; '.join(named)}."]
     alike = patterns.filter(pl.col("top_answer") > NEARLY_CONSTANT, pl.col("n") > 1)
     if alike.height:
         names = [f"'{variant}' of {group}" for group, variant in alike["group", "variant"].rows()]
@@ -165,27 +154,10 @@ def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
     return sentences
 
 
-def _from_to(row: Mapping[str, Any], gain: str) -> str:
-    """Consistency with all patterns and without some, in percent."""
-    return f"{100 * row['consistency']:.1f} to {100 * (row['consistency'] + row[gain]):.1f} %"
-
-
-def _costliest(patterns: pl.DataFrame) -> pl.DataFrame:
-    """The pattern of each relation without which consistency gains most, the largest gain first.
-
-    Of two patterns ``gain_of_two``, their texts ``one, other`` and their numbers in ``two``.
-    """
-    of_two = pl.col("gain_of_two").fill_nan(None)
-    partners = patterns.select("group", partner="variant_index", other="variant")
-    pairs = patterns.sort(of_two, descending=True, nulls_last=True, maintain_order=True).unique(
-        "group", keep="first", maintain_order=True
-    )
-    pairs = pairs.join(partners, on=["group", "partner"], how="left").select(
-        "group", "gain_of_two", "other", one="variant",
-        two=pl.format("{}, {}", pl.col("variant_index") + 1, pl.col("partner") + 1).fill_null(""),
-    )  # fmt: skip
-    rows = numbered(patterns).drop("gain_of_two").unique("group", keep="first", maintain_order=True)
-    return rows.join(pairs, on="group", how="left", maintain_order="left")
+def by_gain(patterns: pl.DataFrame) -> pl.DataFrame:
+    """A table of patterns by gain, the largest first, with numbers from 1."""
+    rows = patterns.with_columns(number=pl.col("variant_index") + 1)
+    return rows.sort(pl.col("gain").fill_nan(None), descending=True, nulls_last=True)
 
 
 def overview_table(patterns: pl.DataFrame) -> Table:
@@ -194,35 +166,18 @@ def overview_table(patterns: pl.DataFrame) -> Table:
     sizes = patterns.group_by("group").agg(
         pl.len().alias("patterns"), worst=accuracy.min(), best=accuracy.max()
     )
-    rows = _costliest(patterns).join(sizes, on="group", how="left", maintain_order="left")
+    costliest = by_gain(patterns).unique("group", maintain_order=True)
+    rows = costliest.join(sizes, on="group", how="left", maintain_order="left")
     return frame_table(rows, "Patterns of each relation, in percent", RELATIONS, [GAIN_NOTE])
 
 
-def matrix_tables(pairs: pl.DataFrame, patterns: pl.DataFrame) -> Iterator[Table]:
-    """For each relation its patterns, and how often each two of them agree, in percent.
-
-    A cell is blank where two patterns were not asked of the same fact. What columns mean follows
-    the last table.
-    """
-    for (group,), rows in patterns.group_by("group", maintain_order=True):
-        title = f"{group}: patterns, in percent"
-        yield frame_table(numbered(rows), title, PATTERNS)
-        of_group = pairs.filter(group=group).select("first", "second", "agreement")
-        agreement: dict[frozenset[int], Value] = {
-            frozenset(pair): "" if math.isnan(value) else value
-            for *pair, value in of_group.iter_rows()
-        }
-        if not agreement:  # of a single pattern
-            continue
-        variants = rows["variant_index"].to_list()
-        cells: list[list[Value]] = [
-            [f"{one + 1}", *(agreement.get(frozenset((one, other)), "") for other in variants)]
-            for one in variants
-        ]
-        columns = [Column(f"{at + 1}", "share", digits=0) for at in variants]
-        title = f"{group}: agreement of each two patterns, in percent"
-        yield Table(title, [Column("", "count"), *columns], cells)
-    yield Table("", [], [], [PATTERN_NOTE])
+def patterns_table(patterns: pl.DataFrame) -> Table:
+    """A row for each pattern, a block for each relation."""
+    first = pl.int_range(pl.len()).min().over("group")
+    rows = by_gain(patterns.with_columns(block=first)).sort("block", maintain_order=True)
+    blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
+    title = "Patterns" if blocks else f"{rows['group'][0]}: patterns"
+    return frame_table(rows, f"{title}, in percent", PATTERNS, [PATTERN_NOTE], blocks)
 
 
 def example_table(examples: Sequence[Example], title: str) -> Table:
@@ -432,28 +387,25 @@ def symbol_of(metric: str, form: str) -> str:
     return SYMBOLS.get((metric, form), f"C {form}")
 
 
-def form_labels(blocks: Blocks) -> dict[MetricPart, str]:
-    """The columns of CALUM's Table 2: accuracy, and consistency in each form that has a number."""
-    rows = [values for models in blocks.values() for values in models.values()]
-    forms = [key for values in rows for key in values if key[:2] == ("consistency", "form")]
-    keys: list[MetricPart] = [("accuracy", "whole", ""), *dict.fromkeys(forms)]
-    return {key: symbol_of(key[0], key[2]) for key in keys}
-
-
 def calum_table(rows: pl.DataFrame, title: str) -> Table:
-    """A row a model, a block a task: accuracy, and consistency in each form.
+    """A row a model, a block a task: accuracy, and consistency in each form (CALUM's Table 2).
 
     ``rows``: a row a number (``model, task, metric, kind, level, value, std``). Mean ± standard
     deviation where there are several seeds.
     """
-    blocks: dict[str, dict[str, dict[MetricPart, Cell]]] = {}
-    tasks = rows["task"].unique(maintain_order=True).to_list()
-    for task in sorted(tasks, key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER)):
-        for row in rows.filter(task=task).to_dicts():
-            key = row["metric"], row["kind"], row["level"]
-            cells = blocks.setdefault(task, {}).setdefault(row["model"], {})
-            cells[key] = Cell(row["value"], row["std"])
-    return layout_table(title, blocks, form_labels(blocks))
+    is_form = (pl.col("metric") == "consistency") & (pl.col("kind") == "form")
+    is_accuracy = (pl.col("metric") == "accuracy") & (pl.col("kind") == "whole")
+    rank = pl.col("task").replace_strict({task: at for at, task in enumerate(ORDER)}, default=99)
+    shown = rows.filter(is_form | is_accuracy).sort(rank, maintain_order=True)
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    columns: Columns = {"model": Column(""), "Acc": Column("Acc", "share")}
+    for row in shown.to_dicts():
+        symbol = symbol_of(row["metric"], row["level"])
+        columns = {**columns, symbol: Column(symbol, "share")}
+        line = lines.setdefault((row["task"], row["model"]), {"model": row["model"]})
+        line[symbol] = Cell(row["value"], row["std"])
+    blocks = [task for task, _ in lines]
+    return frame_table([*lines.values()], title, columns, blocks=blocks, missing=None)
 
 
 def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from consilience.metrics.registry import label_of, short_label_of
-from consilience.report.table import CI, Cell, Column, Table, Value, bounds_of
+from consilience.report.table import CI, Column, Table, Value, bounds_of
 from consilience.types import FACT_WORDS, SuiteWords
 
 Row = Mapping[str, Any]
@@ -54,31 +54,6 @@ def frame_table(
     return Table(title, list(known.values()), rows, notes, blocks)
 
 
-MetricPart = tuple[str, str, str]  # A metric, and the kind and level of what it is about
-Blocks = Mapping[str, Mapping[str, Mapping[MetricPart, Cell]]]
-"""The cells of tables in the papers' layout, by block and row."""
-
-
-def layout_table(
-    title: str,
-    blocks: Blocks,
-    labels: Mapping[MetricPart, str],
-    notes: Sequence[str] = (),
-    heading: str = "",
-) -> Table:
-    """A table in the papers' layout: a column for each of ``labels``; ``heading``: of the rows."""
-    columns = [Column(heading), *(Column(label, "share") for label in labels.values())]
-    named = [(block, *row) for block, rows in blocks.items() for row in rows.items()]
-    rows = [[name, *(values.get(key) for key in labels)] for _, name, values in named]
-    return Table(title, columns, rows, notes, [block for block, *_ in named])
-
-
-def numbered(patterns: pl.DataFrame) -> pl.DataFrame:
-    """A table of patterns by gain, the largest first, with numbers from 1."""
-    rows = patterns.with_columns(number=pl.col("variant_index") + 1, partner=pl.col("partner") + 1)
-    return rows.sort(pl.col("gain").fill_nan(None), descending=True, nulls_last=True)
-
-
 def difference_columns(
     rows: pl.DataFrame, first: str | Column, second: str | Column
 ) -> dict[str | tuple[str, str], Column]:
@@ -115,23 +90,17 @@ GAIN: Columns = {
     "without": Column("consistency without it", "share", "without it"),
     "gain": Column("gain", "points"),
 }
-GAIN_OF_TWO: Columns = {
-    "partner": Column("also without number", "count", "and without"),
-    "gain_of_two": Column("gain without both", "points", "gain of both"),
-}
 PATTERNS: Columns = {
     "number": Column("number", "count"), "variant": Column("pattern"),
     "accuracy": metric_column("accuracy"), "change": POINTS,
     ("change_low", "change_high"): Column(CI, "points", is_extra=True), "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
-    "top_answer": Column("top answer", "share", is_extra=True), **GAIN, **GAIN_OF_TWO,
+    "top_answer": Column("top answer", "share", is_extra=True), **GAIN,
     "n": Column("facts", "count", is_extra=True),
 }  # fmt: skip
 """Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
 
-GAIN_NOTE = (
-    "gain: consistency without this pattern, or without both, minus that with all, in points"
-)
+GAIN_NOTE = "gain: consistency without this pattern minus that with all, in points"
 
 PATTERN_NOTE = (
     "difference: accuracy minus that of the first pattern on the same facts, in points; p: exact "

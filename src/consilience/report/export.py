@@ -92,6 +92,8 @@ def as_csv(table: Table) -> str:
         parts = ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
         if any(cell.has_interval and cell.value is None for cell in cells):
             parts = ["low", "high"]
+        elif [*table.columns, column][at + 1].heading != CI:  # else they are in the next column
+            parts += ["low", "high"] * any(cell.has_interval for cell in cells)
         for part in parts:
             values = [_csv_value(cell, column, part) for cell in cells]
             columns.append((f"{of}{column.heading} {part}".strip(), values))

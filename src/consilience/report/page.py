@@ -36,8 +36,7 @@ from consilience.report.table import (
     Table,
     Value,
     all_notes,
-    intervals_below,
-    intervals_named,
+    for_page,
     number_text,
     without_empty_columns,
 )
@@ -95,6 +94,17 @@ class Page:
         parts = (part for of in (*self.sections, *self.details) for part in of.parts)
         return [part for part in parts if isinstance(part, Figure)]
 
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by names for files: that of their section, with a number from the second."""
+        named: dict[str, Table] = {}
+        for section in (*self.sections, *self.details):
+            tables = [part for part in section.parts if isinstance(part, Table)]
+            for at, table in enumerate(map(without_empty_columns, tables), 1):
+                name = section.heading.lower().replace(" ", "-")
+                named[name if at == 1 else f"{name}-{at}"] = table
+        return named
+
 
 def render(page: Page) -> str:
     """The page as HTML. Everything that came from data is escaped.
@@ -131,7 +141,7 @@ def render(page: Page) -> str:
         shown=html_text,
         drawn=lambda chart: markupsafe.Markup(chart.svg),
         notes_of=all_notes,
-        filled=without_empty_columns,
+        for_page=for_page,
     )
     return text
 
@@ -282,7 +292,7 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
         rows.append(["majority baseline", *baselines[0], None])
     labels = [*(row.label for row in shown.values()), "Expected by chance"]
     columns = [Column("model"), *(Column(label, "share") for label in labels)]
-    return Table(intervals_named("In percent", rows), columns, rows)
+    return Table("In percent", columns, rows)
 
 
 # -- the details ---------------------------------------------------------------------------------
@@ -309,13 +319,13 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         numbers = [of.tables.consistency.with_columns(run=pl.lit(of.name)) for of in views]
         drawn = pl.concat(numbers).rename({"factor": "name"})
         yield from _figure("factors", drawn, "factor")
-        yield intervals_below(analyses.factor_table(views, "What each factor changes, in percent"))
+        yield analyses.factor_table(views, "What each factor changes, in percent")
     if words.over == "group":
         yield from _figure("forms", _rows(runs, "form"), words.variant)
     for run in runs if words.has_means else ():
         if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
-            yield intervals_below(replace(table, title=title))
+            yield replace(table, title=title)
     edits = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
     if edits:
         rows = pl.concat(edits)
@@ -362,8 +372,8 @@ def _group_table(run: RunView, lead: str) -> Table:
     }
     known = [counts[group] for group in order if group in counts]
     rows = [[*row, count] for row, count in zip(table.rows, known, strict=True)]
-    title = intervals_named(f"{lead}Each {words.group}, in percent", rows)
-    columns = [*table.columns, Column(f"{words.item}s", "count")]
+    title, columns = f"{lead}Each {words.group}, in percent", [*table.columns]
+    columns.append(Column(f"{words.item}s", "count"))
     return replace(table, title=title, columns=columns, rows=rows)
 
 

@@ -145,21 +145,20 @@ def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> C
     return Cell(low=lower, high=upper)
 
 
-def intervals_below(table: Table) -> Table:
-    """The table with each interval in the cell of its number, which a page shows below it."""
+def for_page(table: Table) -> Table:
+    """The table without empty columns, each interval in the cell of its number.
+
+    A page shows it below the number, and the title says so.
+    """
+    table = without_empty_columns(table)
     merged = [at for at, column in enumerate(table.columns) if column.heading == CI]
     rows = table.grid()
     for cells in rows:
         for at in merged:
             cells[at - 1] = replace(cells[at - 1], low=cells[at].low, high=cells[at].high)
-    whole = replace(table, title=intervals_named(table.title, rows), rows=rows)
+    where = f"; below a number its {CI}" * any(cell.has_interval for row in rows for cell in row)
+    whole = replace(table, title=table.title + where, rows=rows)
     return whole.only([at for at in range(len(table.columns)) if at not in merged])
-
-
-def intervals_named(title: str, rows: Sequence[Sequence[Value]]) -> str:
-    """A title that says where the intervals of numbers are, if there are any."""
-    cells = (cell for row in rows for cell in row if isinstance(cell, Cell))
-    return f"{title}; below a number its {CI}" if any(of.has_interval for of in cells) else title
 
 
 def without_empty_columns(table: Table) -> Table:

@@ -31,7 +31,7 @@ from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
-from consilience.report.columns import EDITS, frame_table, numbered
+from consilience.report.columns import EDITS, frame_table
 from consilience.report.export import Output
 from consilience.report.metric_tables import changed_answers_table
 from consilience.report.table import Table
@@ -71,9 +71,9 @@ def analyze_patterns(
     ]
     shown: list[Table | str] = [layouts.overview_table(rows)]
     if groups is not None or rows["group"].n_unique() == 1:
-        shown = [*layouts.matrix_tables(pairs, rows)]
+        shown = [layouts.patterns_table(rows)]
     elif rows.height:
-        shown.append(f"All patterns of a relation: --groups {numbered(rows)['group'][0]}")
+        shown.append(f"All patterns of a relation: --groups {layouts.by_gain(rows)['group'][0]}")
     tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
     return Output(tables, shown, verdict, notes, csv=pairs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,128 +18,25 @@ from consilience.analysis.examples import (
     violated_examples,
     with_prompts,
 )
-from consilience.core import expectations
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
-from consilience.core.factors import FACTORS, Kind
+from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import legible
-from consilience.metrics.registry import headline_metrics, label_of
 from consilience.probing.counting import count_run, counted_by, notes_on
 from consilience.report import charts, export
-from consilience.report.analysis_tables import form_labels
 from consilience.report.cautions import by_run, ranked
-from consilience.report.columns import MetricPart, layout_table
 from consilience.report.export import Displayed, Output
-from consilience.report.metric_tables import EDIT_NAMES
 from consilience.report.page import Page, RunView, render, report_page
-from consilience.report.papers import Values, is_of_pararel, paper_values
 from consilience.report.questions import question_data
-from consilience.report.summary import FACT_ROWS, VIOLATIONS, Summary
-from consilience.report.table import Cell, Table, without_empty_columns
+from consilience.report.summary import Summary
 from consilience.results import comparing
 from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
-from consilience.types import Suite, SuiteWords
-
-
-def _whole(*metrics: str) -> dict[MetricPart, str]:
-    return {(metric, "whole", ""): label_of(metric) for metric in metrics}
-
-
-LAYOUTS: Mapping[str, Mapping[str, tuple[str, Mapping[MetricPart, str]]]] = {
-    "mean": {
-        "extractability": (
-            "What the patterns extract, and consistency where known or not (ParaRel's Table 2)",
-            _whole("successful_patterns", "successful_objects", "unknown_consistency",
-                 "known_consistency"),
-        ),
-        "knowledge": (
-            "Knowledge and consistency (ParaRel's Table 3)",
-            _whole("accuracy", "consistency", "consistent_accuracy", "corrected_consistency"),
-        ),
-        "syntax": (
-            "Consistency of pairs that differ in syntax alone, and of others (ParaRel's Table 5)",
-            {("consistency", "edit", edit): EDIT_NAMES[edit]
-             for edit in ("diff_syntax", "no_change")},
-        ),
-    },
-    "all": {
-        "questions": ("All questions together, in percent", _whole(*FACT_ROWS)),
-        "factors": (
-            "Consistency of two variants that differ in one factor only, in percent",
-            {("consistency", "factor", factor): factor for factor in FACTORS},
-        ),
-        "violations": (
-            "Violated expectations by kind, in percent",
-            {(VIOLATIONS, "expectation", kind): kind for kind in expectations.KINDS},
-        ),
-    },
-}  # fmt: skip
-"""Tables of ParaRel's layout, and of questions: title, and columns by metric, kind and level."""
-
-PAPER_TABLES = {
-    "extractability": "pararel-table-2", "knowledge": "pararel-table-3",
-    "syntax": "pararel-table-5",
-}  # fmt: skip
-
-
-def layouts_of(
-    words: SuiteWords, runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()
-) -> dict[str, Table]:
-    """The tables of runs for files, from metrics tables by run; ``notes``: below each table.
-
-    Of facts Tables 2, 3 and 5 of ParaRel and one row a relation, with the paper's rows for all of
-    ParaRel. Of questions what has a number of all together, each factor, expectation and group.
-    """
-    if words.over == "group":
-        return pair_layouts(runs, notes)
-    measured = {run: _values(metrics.filter(over=words.over)) for run, metrics in runs.items()}
-    with_paper = words.has_means and all(map(is_of_pararel, runs.values()))
-    known = {key for row in measured.values() for key, of in row.items() if of.number is not None}
-    layouts = {}
-    for name, (heading, keys) in LAYOUTS[words.over].items():
-        blocks = {"measured" if with_paper else "": measured}
-        if with_paper:
-            blocks = {"ParaRel paper": paper_values(PAPER_TABLES[name]), **blocks}
-        title = f"{heading}: mean ± std over relations" if words.has_means else heading
-        labels = {key: of for key, of in keys.items() if words.has_means or key in known}
-        if labels:
-            layouts[name] = layout_table(title, blocks, labels, notes)
-    blocks = {run: _by_group(metrics) for run, metrics in runs.items()}
-    title, metrics = f"Each {words.group}, in percent", _whole(*headline_metrics(aliases=True))
-    groups = layout_table(title, blocks, metrics, notes, words.group)
-    layouts[f"{words.group}s"] = without_empty_columns(groups) if words.is_pooled else groups
-    return layouts
-
-
-def pair_layouts(runs: Mapping[str, pl.DataFrame], notes: Sequence[str] = ()) -> dict[str, Table]:
-    """Table 2 of CALUM, a row a run after the paper's, blocks by task, and every other form."""
-    blocks: dict[str, dict[str, Values]] = {}
-    for run, metrics in runs.items():
-        for group, values in _by_group(metrics).items():
-            blocks.setdefault(group, {})[run] = values
-    with_papers: dict[str, Mapping[str, Values]] = {}
-    for group in sorted(blocks):
-        if papers := paper_values("calum-table-2", group):
-            with_papers[f"{group}, CALUM paper"] = papers
-        with_papers[group] = blocks[group]
-    title = "Accuracy and consistency, in percent (CALUM's Table 2)"
-    return {"consistency": layout_table(title, with_papers, form_labels(blocks), notes)}
-
-
-def _by_group(metrics: pl.DataFrame) -> dict[str, Values]:
-    groups = metrics.filter(over="group").group_by(["group"], maintain_order=True)
-    return {str(group): _values(numbers) for (group,), numbers in groups}
-
-
-def _values(metrics: pl.DataFrame) -> Values:
-    rows = metrics.select("metric", "kind", "level", "value", "std").iter_rows()
-    return {(metric, kind, level): Cell(value, std) for metric, kind, level, value, std in rows}
-
+from consilience.types import Suite
 
 EXAMPLES = 3  # of each kind
 
@@ -155,22 +52,23 @@ def report(
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(paths)
     file = _page_of(runs, out)
+    for made in filter(None, (figures, folder)):
+        made.mkdir(parents=True, exist_ok=True)
     suite = counted_by(runs[0], protocol)
     with watch.steps("counting", len(runs), "tables") as advance:
         page, views, notes = _measured(runs, suite, advance)
     warnings = ranked([*notes, *by_run({view.name: view.warnings for view in views})])
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
-    tables = layouts_of(suite.words, {view.name: view.metrics for view in views}, warnings)
     written = [file]
     if figures:
-        figures.mkdir(parents=True, exist_ok=True)
         for figure in page.figures:
             written.append(figures / f"{figure.id}.svg")
             figure.chart.save(written[-1])
     if folder:
-        for name, table in tables.items():
-            titled = replace(table, title=f"{table.title}; {about}")
+        for name, table in page.tables.items():
+            notes = [*table.notes, *warnings]
+            titled = replace(table, title=f"{table.title}; {about}", notes=notes)
             written += export.save_table(titled, folder, name)
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]

@@ -50,7 +50,7 @@ CHANGED = pl.DataFrame({
     "first": "one", "second": "two",
 })  # fmt: skip
 COMMON = pl.DataFrame({"group": "R", "item": ["1", "2"], "variant": "a"})
-FLOOR = {"value": 0.1, "n": 30}
+FLOOR = {"value": 0.1, "low": 0.05, "high": 0.2, "n": 30}
 
 WRITTEN = {"text": ["a", "C.", "C."], "unmatched": [None, *["not the gold"] * 2]}
 ROWS = [
@@ -73,7 +73,8 @@ ROWS = [
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "With 4 facts the chance-corrected consistency often comes out too low; about 40 like"),
     ("noise", {"metrics": metrics(noise_floor=0.25)},
-     "Asked the same prompts again, the model changed 1 of 4 answers (25.0 %; 95 % CI 0.0 to 0.0 %): d"),
+     "Asked the same prompts again, the model changed 1 of 4 answers (25.0 %; 95 % CI 0.0 to 0.0 %): c"),
+    ("noise", {"floors": {"two": FLOOR}}, "Asked the same prompts again, two changed 3 of 30 answers (10.0 %"),
     # 0.1 is inside, 0.11 is not.
     ("noise", {"compared": CHANGED, "floors": {"two": FLOOR}},
      "two differs from one in accuracy by no more than the 10.0 % of 30 answers that two changed"),

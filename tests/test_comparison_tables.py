@@ -51,21 +51,25 @@ def rows_of(values, n=13):
 @pytest.mark.parametrize(("values", "sentences"), [
     ([("accuracy", 0.1, 0.03, 0.1), ("consistency", -0.2, 0.01, 0.1),
       ("consistent_accuracy", 0.04, 0.2, 0.17)],  # Holm: 3 x .01, 2 x .03 and .2
-     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points); p < 0.05 after Holm's "
+     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to +10.0); p < 0.05 after Holm's "
       "correction over 3 headline numbers."]),
     ([("accuracy", 0.1, 0.02, 0.1), ("consistency", -0.2, 0.01, 0.1)],  # 2 x .01 and .02
-     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points), accuracy 60.0 instead of "
-      "50.0 % (+10.0 points); p < 0.05 after Holm's correction over 2 headline numbers."]),
+     ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to +10.0), accuracy 60.0 instead of "
+      "50.0 % (+10.0 points, 95 % CI -10.0 to +10.0); p < 0.05 after Holm's correction over 2 headline numbers."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.2, 0.03, math.nan)],
      ["b against a: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
-      "headline numbers)."]),
+      "headline numbers), but 3 of 20 answers changed.",
+      "The largest difference is consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to "
+      "+10.0)."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.9, 0.001, 0.1),
       ("corrected_consistency", math.nan, math.nan, math.nan)],  # against constant answers
-     ["b against a: accuracy 60.0 instead of 50.0 % (+10.0 points); p < 0.05 after Holm's "
+     ["b against a: accuracy 60.0 instead of 50.0 % (+10.0 points, 95 % CI -10.0 to +10.0); p < 0.05 after Holm's "
       "correction over 1 headline number."]),
 ])  # fmt: skip
 def test_a_comparison_begins_with_its_result_in_words(values, sentences):
-    assert verdict(rows_of(values), make_suite()) == sentences
+    flips = pl.DataFrame({"over": "all", "second": ["b"], "changed": 0.15, "n": 20})
+    rows = rows_of(values).with_columns(low=pl.col("difference") - 0.2, high=pl.lit(0.1))
+    assert verdict(rows, make_suite(), flips) == sentences
 
 
 def test_a_constant_run_has_a_row_without_a_difference():

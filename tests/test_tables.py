@@ -280,10 +280,13 @@ def test_metrics_of_a_run_on_a_screen():
     assert lines[2].split() == ["R", "25.0", "50.0*", "determinism"]
     assert lines[-1].startswith("* determinism")
     table = as_csv(group_table(metrics, make_suite(cardinality="N-M")))
-    assert table == "relation,Accuracy,Consistency,measured as\nR,25.0,50.0,determinism\n"
+    assert table == (
+        "relation,Accuracy,Accuracy low,Accuracy high,Consistency,Consistency low,"
+        "Consistency high,measured as\nR,25.0,10.0,20.0,50.0,10.0,20.0,determinism\n"
+    )
     suite = make_suite()
     named = replace(suite, relations=(replace(suite.relations[0], label="name"),))
-    assert as_csv(group_table(metrics, named)).startswith("relation,id,Accuracy,Consistency\n")
+    assert as_csv(group_table(metrics, named)).startswith("relation,id,Accuracy,")
     means = metrics.filter(pl.col("over") != "group")
     lines = printed(metrics_table(means, "title", notes=["note"]), 80)
     assert [line.split() for line in lines[2:-1]] == [

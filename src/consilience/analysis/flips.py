@@ -16,7 +16,6 @@ from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 QUERY = ("group", "item", "variant")
 LOST, WON, MOVED = KINDS = ("right to wrong", "wrong to right", "wrong to wrong")
 SAME = "same"
-SAME_MODEL, NOISE = "same model", "noise floor"  # What a share is compared with
 
 FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("first", "second", "over", "level"), pl.String),
@@ -27,9 +26,7 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
 }
 """One row a part of the answers that two runs share.
 
-- ``over``, ``level``: ``all``; a ``group``; a level of a factor; a ``form`` of sentence pairs;
-  ``noise floor``: one run asked again. ``all`` has the level ``same model`` where both runs are of
-  one model.
+- ``over``, ``level``: ``all``; a ``group``; a level of a factor; a ``form`` of sentence pairs.
 - ``changed``: share of the ``n`` answers that differ, with the bounds of its 95 % interval over
   subjects; then the share of each kind of flip, which a change between two right answers is
   not. What is no option, or no answer, is wrong, and the same in both runs.

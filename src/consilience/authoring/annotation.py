@@ -30,10 +30,9 @@ from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
 from consilience.report import table as report
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Output, record_of
 from consilience.report.metric_tables import annotator_tables
-from consilience.report.table import Table
+from consilience.report.table import Columns, Table, frame_table
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import (
     PAPERS,

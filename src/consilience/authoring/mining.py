@@ -20,9 +20,8 @@ from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, read_rows, read_text
 from consilience.files.rows import Column, as_written, read_table
 from consilience.report import table as report
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Output
-from consilience.report.table import Table
+from consilience.report.table import Columns, Table, frame_table
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -17,9 +17,8 @@ from consilience.core.factors import Edge
 from consilience.core.text import counted, spread
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.metrics.statistics import NAN
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Output
-from consilience.report.table import Column, Table, Value
+from consilience.report.table import Column, Columns, Table, Value, frame_table
 from consilience.suites.known import KNOWN
 from consilience.suites.layouts import fetch
 from consilience.suites.pairs import is_task, load_task

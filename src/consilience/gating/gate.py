@@ -24,9 +24,15 @@ from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.probing.counting import counted_by
 from consilience.report.cautions import Known, by_run, cautions, ranked
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output, record_of
-from consilience.report.table import Column, Kind, number_text, without_empty_columns
+from consilience.report.table import (
+    Column,
+    Columns,
+    Kind,
+    frame_table,
+    number_text,
+    without_empty_columns,
+)
 from consilience.results import comparing
 from consilience.types import Suite
 

@@ -19,22 +19,11 @@ from consilience.core.text import counted, listed, truncated
 from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
-from consilience.report.columns import (
-    CLUSTER_CORRELATIONS,
-    CLUSTERS,
-    CORRELATION,
-    GAIN,
-    GAIN_NOTE,
-    PATTERN_NOTE,
-    PATTERNS,
-    Columns,
-    difference_columns,
-    frame_table,
-    metric_column,
-)
-from consilience.report.table import CI, Cell, Column, Table, Value
+from consilience.report.comparison_tables import difference_columns
+from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
+from consilience.report.table import CI, Cell, Column, Columns, Table, Value, frame_table
 from consilience.suites.pairs import CALUM
-from consilience.types import SuiteWords
+from consilience.types import Suite, SuiteWords
 
 USER = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]|"
@@ -75,6 +64,25 @@ def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
     return [text if len(text) <= LONGEST_PROMPT else end for text, end in both]
 
 
+CLUSTERS: Columns = {
+    "relation": Column("relation"), "property": Column("by"), "layer": Column("layer", "count"),
+    "clusters": Column("clusters", "count"), "v_measure": Column("V-measure", "share"),
+    "v_measure_shuffled": Column("labels shuffled", "share"), "ami": Column("AMI", "share"),
+}  # fmt: skip
+"""How well the clusters of vectors are those of a property."""
+
+CORRELATION: Columns = {
+    "value": Column("r", "share"), ("low", "high"): Column(CI, "share"), "p": Column("p", "p"),
+    "n": Column("n", "count"),
+}  # fmt: skip
+CLUSTER_CORRELATIONS: Columns = {
+    **CLUSTERS, "value": Column("r with consistency", "share"),
+    ("low", "high"): Column(f"{CI} of r", "share"), "p": Column("p", "p"),
+    "n": Column("relations", "count"),
+}  # fmt: skip
+"""Mean clusters, and how they are correlated with consistency over relations."""
+
+
 LAYOUTS: Mapping[str, tuple[str, Columns]] = {
     "correlations": (
         "Over relations, times 100",
@@ -113,6 +121,34 @@ def analysis_table(
     of_metrics: Columns = {metric: metric_column(metric) for metric in metrics}
     return frame_table(shown, title.format(**words), {**columns, **of_metrics})
 
+
+GAIN: Columns = {
+    "without": Column("consistency without it", "share", "without it"),
+    "gain": Column("gain", "points"),
+}
+PATTERNS: Columns = {
+    "number": Column("number", "count"), "variant": Column("pattern"),
+    "accuracy": metric_column("accuracy"), "change": POINTS,
+    ("change_low", "change_high"): Column(CI, "points", is_extra=True), "p_holm": P_HOLM,
+    "agreement": Column("agreement with others", "share", "agrees with others"),
+    "top_answer": Column("top answer", "share", is_extra=True), **GAIN,
+    "n": Column("facts", "count", is_extra=True),
+}  # fmt: skip
+"""Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
+
+GAIN_NOTE = "gain: consistency without this pattern minus that with all, in points"
+
+PATTERN_NOTE = (
+    "difference: accuracy minus that of the first pattern on the same facts, in points; p: exact "
+    f"McNemar, adjusted over patterns (Holm), the interval is not; {GAIN_NOTE}"
+)
+
+EDITS: Columns = {
+    "kind": Column("edit"), "run": Column("run"), "with_it": Column("with it", "share"),
+    "without_it": Column("without", "share"), **DIFFERENCE, "p_holm": P_HOLM,
+    "relations": Column("relations", "count"), "pairs": Column("pairs", "count"),
+}  # fmt: skip
+"""Consistency of pairs of patterns with and without an edit."""
 
 NAMED = 3  # relations, or patterns of one answer, that a verdict names
 
@@ -178,6 +214,15 @@ def patterns_table(patterns: pl.DataFrame) -> Table:
     blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
     title = "Patterns" if blocks else f"{rows['group'][0]}: patterns"
     return frame_table(rows, f"{title}, in percent", PATTERNS, [PATTERN_NOTE], blocks)
+
+
+def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
+    """One row a pattern, one block a relation (``analysis.patterns.pattern_table``)."""
+    labels = {group.id: group.label for group in suite.relations}
+    blocks = [labels[name] for name in patterns["group"]]
+    shown = patterns.select("variant", "accuracy", "agreement", "n")
+    title = f"{suite.name}: each {suite.words.variant}, in percent"
+    return frame_table(shown, title, PATTERNS, blocks=blocks)
 
 
 def example_table(examples: Sequence[Example], title: str) -> Table:

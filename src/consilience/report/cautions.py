@@ -278,14 +278,17 @@ def _few_groups(known: Known) -> Iterator[Fields]:
 
 def _noise(known: Known) -> Iterator[Fields]:
     """Answers that changed when they were asked again; differences that are no larger."""
+    floors = dict(known.floors)
     if known.metrics is not None:
-        for floor in known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR).head(1).to_dicts():
-            share = f"{100 * floor['value']:.1f} %"
-            if not math.isnan(floor["low"]):
-                share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
-            changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
-            what = f"Asked the same prompts again, the model changed {changed}"
-            yield {"what": f"{what}: differences between runs that are this small may be noise"}
+        measured = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR)
+        floors |= zip(["the model"], measured.head(1).to_dicts(), strict=False)
+    for name, floor in floors.items() if known.compared is None else ():
+        share = f"{100 * floor['value']:.1f} %"
+        if not math.isnan(floor["low"]):
+            share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
+        changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
+        what = f"Asked the same prompts again, {name} changed {changed}"
+        yield {"what": f"{what}: changes between runs that are this small may be noise"}
     if known.compared is None:
         return
     headlines = known.compared.filter(
@@ -293,8 +296,8 @@ def _noise(known: Known) -> Iterator[Fields]:
         over=known.suite.words.over, kind="whole",
     )  # fmt: skip
     for runs, rows in headlines.group_by("first", "second", maintain_order=True):
-        measured = [of | {"run": name} for name, of in known.floors.items() if name in runs]
-        floor = max(measured, key=lambda floor: floor["value"], default={"value": 0.0})
+        of_runs = [of | {"run": name} for name, of in floors.items() if name in runs]
+        floor = max(of_runs, key=lambda floor: floor["value"], default={"value": 0.0})
         inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
         if len(inside):
             named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))

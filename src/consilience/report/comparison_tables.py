@@ -8,31 +8,65 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from consilience.analysis.flips import KINDS, LOST, NOISE, SAME_MODEL, WON
+from consilience.analysis.flips import KINDS, LOST, WON
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
 from consilience.core.text import counted
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import CLEAR, TIE, holm
-from consilience.report.columns import (
-    DETECTABLE,
+from consilience.report.metric_tables import (
+    DIFFERENCE,
     P_HOLM,
+    POINTS,
+    form_rows,
+    number_label,
+    part_label,
+)
+from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
+from consilience.report.table import (
+    CI,
+    Column,
     Columns,
     Row,
-    difference_columns,
+    Table,
+    bounds_of,
     frame_table,
-    tests_of,
+    text_of,
 )
-from consilience.report.metric_tables import form_rows, number_label, part_label
-from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
-from consilience.report.table import CI, Column, Table
-from consilience.types import Suite
+from consilience.types import FACT_WORDS, Suite, SuiteWords
+
+
+def difference_columns(
+    rows: pl.DataFrame, first: str | Column, second: str | Column
+) -> dict[str | tuple[str, str], Column]:
+    """The columns of differences after those that name the row; ``rows``: their data frame.
+
+    Adjusted p-values are left out where no row has them.
+    """
+    has_holm = rows["p_holm"].is_not_nan().any()
+    values = (Column(of, "share") if isinstance(of, str) else of for of in (first, second))
+    return {
+        **dict(zip(("first_value", "second_value"), values, strict=True)),
+        **DIFFERENCE,
+        "t": Column("t", "number"),
+        "p": Column("p", "p", is_extra=True),
+        **({"p_holm": P_HOLM} if has_holm else {}),
+        "detectable": Column("detectable", "detectable", "detect."),
+    }
+
+
+DETECTABLE = "detectable: the minimum detectable difference (80 % power). * .05 ** .01 *** .001"
+
+
+def tests_of(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> str:
+    """The tests of rows, with what a kind of suite calls what they flip or permute."""
+    tests = ", ".join(rows["test"].drop_nulls().unique(maintain_order=True))
+    return tests.replace("subjects", words.clusters).replace("relations", f"{words.group}s")
+
 
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 NAME = 10  # characters of a run's name in a heading on a narrow screen
-
-FEWEST_REPEATED = 30  # Answers that were asked again, from which changes are compared with them
 
 CONSTANT = (
     "A model that gives one answer to everything has no chance-corrected consistency, so no test "
@@ -149,45 +183,53 @@ def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
             yield f"{begin} on {of_all}{both}."
 
 
-def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
+def verdict(compared: pl.DataFrame, suite: Suite, flips: pl.DataFrame | None = None) -> list[str]:
     """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
 
     Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
-    Holm's correction over them. Consistency is left out against a model of constant answers.
+    Holm's correction over them, or the one that differs most. Consistency is left out against a
+    model of constant answers. ``flips``: how many answers changed (``FLIP_SCHEMA``), if counted.
     """
     whole = chosen_rows(compared, suite).filter(kind="whole")
     labels = {group.id: group.label for group in suite.relations}
     sentences: list[str] = []
-    for (first, second), rows in whole.group_by("first", "second", maintain_order=True):
+    for (first, second, group), rows in whole.group_by(
+        "first", "second", "group", maintain_order=True
+    ):
         is_constant = rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height > 0
-        for (group,), of in rows.group_by("group", maintain_order=True):
-            known = of.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
-            task = f", {labels.get(str(group), group)}" if group else ""
-            headlines = known.drop_nans(["difference", "p"]).to_dicts()
-            sentences += differ(headlines, f"{second} against {first}{task}")
+        known = rows.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
+        tested = known.drop_nans(["difference", "p"])
+        if tested.is_empty():
+            continue
+        adjusted = pl.Series(holm(tested["p"].to_list()))
+        tested = tested.with_columns(is_clear=adjusted < CLEAR)
+        tested = tested.sort(pl.col("difference").abs(), descending=True, maintain_order=True)
+        clear = tested.filter("is_clear").to_dicts()
+        runs = f"{second} against {first}" + (f", {labels.get(str(group), group)}" if group else "")
+        over = f"after Holm's correction over {counted(tested.height, 'headline number')}"
+        if clear:
+            changes = ", ".join(map(_change, clear))
+            sentences.append(f"{runs}: {changes}; p < {CLEAR} {over}.")
+            continue
+        changed = ""
+        for row in () if flips is None else flips.filter(over="all", second=second).to_dicts():
+            changed = f", but {round(row['changed'] * row['n']):,} of {row['n']:,} answers changed"
+        sentences += [
+            f"{runs}: no headline number differs clearly (p >= {CLEAR} {over}){changed}.",
+            f"The largest difference is {_change(tested.row(0, named=True))}.",
+        ]
     return sentences
 
 
-def differ(rows: Sequence[Row], runs: str) -> Iterator[str]:
-    """Which headline numbers differ.
-
-    ``rows``: those with a test, accuracy first. ``runs``: what is compared, in words.
-    """
-    if not rows:
-        return
-    adjusted = holm([row["p"] for row in rows])
-    clear = [row for row, p in zip(rows, adjusted, strict=True) if p < CLEAR]
-    clear.sort(key=lambda row: -abs(row["difference"]))
-    over = f"after Holm's correction over {counted(len(rows), 'headline number')}"
-    if clear:
-        changes = ", ".join(
-            f"{label_of(row['metric']).lower()} {100 * row['second_value']:.1f} instead of "
-            f"{100 * row['first_value']:.1f} % ({100 * row['difference']:+.1f} points)"
-            for row in clear
-        )
-        yield f"{runs}: {changes}; p < {CLEAR} {over}."
-    else:
-        yield f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})."
+def _change(row: Row) -> str:
+    """Both values of a number in percent, and their difference with its interval, in words."""
+    first, second, points = (
+        100 * row[name] for name in ("first_value", "second_value", "difference")
+    )
+    interval = bounds_of(row)
+    bounds = f", {CI} {text_of(interval, POINTS)}" * interval.has_interval
+    change = f"{second:.1f} instead of {first:.1f} % ({points:+.1f} points{bounds})"
+    return f"{label_of(row['metric']).lower()} {change}"
 
 
 FLIPS: Columns = {
@@ -202,19 +244,14 @@ FLIPPED = ("second run", "group", "item", "variant", "gold", "first", "second", 
 
 
 def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
-    """A row for all answers, each group with changes, and each level; then noise.
-
-    Each two runs have a block.
-    """
+    """A row for all answers, each group with changes, and each level; a block for two runs."""
     labels, rows, blocks = {group.id: group.label for group in suite.relations}, [], []
     shown = numbers.filter((pl.col("over") != "group") | (pl.col("changed") > 0))
     for row in shown.to_dicts():
         level = row["level"].replace("_", " ")
         names = {"all": "all answers", "group": labels.get(row["level"], level)}
         rows.append(row | {"name": names.get(row["over"], f"{row['over']}: {level}")})
-        is_noise = row["over"] == NOISE
-        pair = row["first"] if is_noise else f"{row['first']} -> {row['second']}"
-        blocks.append(f"{pair}, asked twice" if is_noise else pair)
+        blocks.append(f"{row['first']} -> {row['second']}")
     tests, rest = tests_of(numbers, suite.words), numbers.height - len(rows)
     notes = [
         f"p: are right → wrong and wrong → right equally frequent ({tests})? The answers to one "
@@ -238,36 +275,26 @@ def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
 
 
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
-    """How many answers changed, in which direction, and whether that is more than noise."""
-    sentences, words = list[str](), suite.words
-    floors = numbers.filter(pl.col("n") >= FEWEST_REPEATED, over=NOISE).drop_nans("changed")
+    """How many answers changed, and in which direction."""
+    sentences = list[str]()
     for row in numbers.filter(over="all").to_dicts():
-        same = ", which has the same model" * (row["level"] == SAME_MODEL)
+        runs = f"{row['second']} against {row['first']}"
         if row["changed"] == 0:
-            whole = f"none of {counted(row['n'], 'answer')} changed"
-            sentences.append(f"{row['second']} against {row['first']}{same}: {whole}.")
+            sentences.append(f"{runs}: none of {counted(row['n'], 'answer')} changed.")
             continue
-        texts = [f"from {LOST}", f"from {WON}", "from one wrong answer to another"]
-        shares = [f"{100 * row[of]:.1f} % {how}" for of, how in zip(KINDS, texts, strict=True)]
+        shares = [f"{100 * row[of]:.1f} % from {of}" for of in KINDS if row[of] > 0]
         if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
-            shares.append(f"{100 * rest:.1f} % from one right answer to another")
+            shares.append(f"{100 * rest:.1f} % from right to right")
         bounds = f" ({CI} {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         sentences.append(
-            f"{row['second']} against {row['first']}{same}: {100 * row['changed']:.1f} % of "
+            f"{runs}: {100 * row['changed']:.1f} % of "
             f"{counted(row['n'], 'answer')} changed{bounds * (not math.isnan(row['low']))}, in "
-            f"{row['items_changed']:,} of {counted(row['items'], words.item)}: {', '.join(shares)}."
+            f"{row['items_changed']:,} of {counted(row['items'], suite.words.item)}: "
+            f"{', '.join(shares)}."
         )
         if math.isnan(row["p"]) or row["p"] >= CLEAR:
             sentences.append(f"Neither direction is clearly more frequent (p >= {CLEAR}).")
         else:
             more, less = (LOST, WON) if row[LOST] > row[WON] else (WON, LOST)
             sentences.append(f"{more.capitalize()} is more frequent than {less} (p < {CLEAR}).")
-        of_runs = floors.filter(pl.col("first").is_in([row["first"], row["second"]]))
-        for floor in of_runs.sort("changed", descending=True).head(1).to_dicts():
-            side = "more" if row["low"] > floor["high"] else "not clearly more"
-            how = f"{floor['over']}: {floor['level'].replace('_', ' ')}"
-            sentences.append(
-                f"That is {side} than {floor['first']} changes without a new version: "
-                f"{100 * floor['changed']:.1f} % of {counted(floor['n'], 'answer')} ({how})."
-            )
     return sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -10,19 +11,26 @@ import polars as pl
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import truncated
 from consilience.metrics.differences import MCNEMAR
-from consilience.metrics.registry import DESCRIPTIONS, METRICS, label_of, main_metrics
-from consilience.report.columns import (
-    MEANS,
-    P_HOLM,
-    PATTERNS,
-    Columns,
-    Row,
-    frame_table,
-    metric_column,
+from consilience.metrics.registry import (
+    DESCRIPTIONS,
+    METRICS,
+    label_of,
+    main_metrics,
+    short_label_of,
 )
 from consilience.report.summary import FACT_ROWS
-from consilience.report.table import CI, Cell, Column, Table, Value, without_empty_columns
-from consilience.types import Suite
+from consilience.report.table import (
+    CI,
+    Cell,
+    Column,
+    Columns,
+    Row,
+    Table,
+    Value,
+    frame_table,
+    without_empty_columns,
+)
+from consilience.types import Suite, SuiteWords
 
 EDIT_NAMES: Mapping[str, str] = {
     "diff_syntax": "Diff-Syntax",
@@ -49,6 +57,21 @@ LONGEST = 60  # Characters of what was asked
 OF_ITEMS = "right: of its answers; agree: pairs of its variants"
 
 
+def metric_column(name: str) -> Column:
+    """The column of a metric."""
+    return Column(label_of(name), "share", short_label_of(name))
+
+
+def in_words(table: Table, words: SuiteWords) -> Table:
+    """The table with the headings that a kind of suite has for its groups, items and variants."""
+    forms = ("{}", "{}s", "all {}s agree")
+    known = words.instead.items()
+    names = {form.format(one): form.format(other) for one, other in known for form in forms}
+    names["gold"] = "right answer"
+    columns = [replace(one, heading=names.get(one.heading, one.heading)) for one in table.columns]
+    return replace(table, columns=columns)
+
+
 def part_label(row: Row) -> str:
     """What tables call the part of a group that a row is about."""
     level: str = row["level"]
@@ -63,6 +86,20 @@ def number_label(row: Row) -> str:
     if row["kind"] == "count":
         return label.replace("k of n", row["level"])
     return label if row["kind"] == "whole" else f"{label}, {part_label(row)}"
+
+
+POINTS = Column("difference", "points", "diff.")
+P_HOLM = Column("p (Holm)", "p")
+DIFFERENCE: Columns = {"difference": POINTS, ("low", "high"): Column(CI, "points")}
+
+MEANS: Columns = {
+    "metric": Column("metric"), "edit": Column("edit"), "factor": Column("only this differs"),
+    "form": Column("form"), "mean": Column("mean±std", "share"), "value": Column("value", "share"),
+    ("low", "high"): Column(CI, "share"), "n": Column("relations", "count"),
+    "pooled": Column("pooled", "share"), "counted": Column("counted", "count"),
+    "pairs": Column("pairs", "count"), "left_out": Column("left out", "count"),
+}  # fmt: skip
+"""Means over relations or annotators, or values of a task, and what they count."""
 
 
 def metrics_table(
@@ -213,15 +250,6 @@ def form_rows(rows: pl.DataFrame) -> pl.DataFrame:
     shown = rows.filter(is_shown | ((kind == "whole") & metric.is_in(of_one)), over="group")
     groups = [of for _, of in shown.group_by("group", maintain_order=True)]
     return pl.concat(groups) if groups else shown
-
-
-def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
-    """One row a pattern, one block a relation (``analysis.patterns.pattern_table``)."""
-    labels = {group.id: group.label for group in suite.relations}
-    blocks = [labels[name] for name in patterns["group"]]
-    shown = patterns.select("variant", "accuracy", "agreement", "n")
-    title = f"{suite.name}: each {suite.words.variant}, in percent"
-    return frame_table(shown, title, PATTERNS, blocks=blocks)
 
 
 def item_table(items: pl.DataFrame, title: str) -> Table:

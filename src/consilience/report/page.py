@@ -23,20 +23,22 @@ from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
-from consilience.report import columns as layouts
 from consilience.report import comparison_tables as comparisons
 from consilience.report.cautions import SHOWN, by_run, ranked
 from consilience.report.export import html_text
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, VIOLATIONS, Summary
 from consilience.report.table import (
+    CI,
     NAN,
     Cell,
     Column,
+    Columns,
     Table,
     Value,
     all_notes,
     for_page,
+    frame_table,
     number_text,
     without_empty_columns,
 )
@@ -214,7 +216,7 @@ def report_page(
         noun=f"{suite.words.item}s",
         details=[
             Section(heading, [
-                layouts.in_words(part, suite.words) if isinstance(part, Table) else part
+                metric_tables.in_words(part, suite.words) if isinstance(part, Table) else part
                 for part in parts
             ])
             for heading, parts in details.items()
@@ -338,7 +340,7 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         about = "Consistency of pairs of patterns that differ in a way, minus that of the others."
         yield Figure("edits", caption, charts.interval_chart(drawn, about, axis))
         title = "Consistency of pairs of patterns with and without the edit, means over relations"
-        yield layouts.frame_table(rows if len(runs) > 1 else rows.drop("run"), title, layouts.EDITS)
+        yield frame_table(rows if len(runs) > 1 else rows.drop("run"), title, analyses.EDITS)
 
 
 def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -388,6 +390,13 @@ def _label_changes(run: RunView, lead: str) -> list[str]:
     ]
 
 
+VIOLATION_RATES: Columns = {
+    "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
+    "n": Column("applicable", "count"), "value": Column("violated", "share"),
+    ("low", "high"): Column(CI, "share"), "chance": Column("expected by chance", "share", "chance"),
+}  # fmt: skip
+
+
 def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     """The violation rates by group and kind; none without expectations."""
     names = {**runs[0].suite.group_names, "": "all groups"}
@@ -402,7 +411,7 @@ def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     notes = [f"{kind}: {text}" for kind, text in KINDS.items() if kind in kinds]
     notes.append("applicable: a map has the first answers, counted in each variant")
     title = "Violated expectations, in percent"
-    yield layouts.frame_table(rows, title, layouts.VIOLATION_RATES, notes)
+    yield frame_table(rows, title, VIOLATION_RATES, notes)
 
 
 def _differences(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import polars as pl
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -143,6 +144,43 @@ def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> C
     """An interval, from the columns of its bounds; a bound may be null."""
     lower, upper = (NAN if row[name] is None else row[name] for name in (low, high))
     return Cell(low=lower, high=upper)
+
+
+Row = Mapping[str, Any]
+
+Columns = Mapping[str | tuple[str, str], Column]
+"""The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
+
+
+def frame_table(
+    frame: pl.DataFrame | Sequence[Row],
+    title: str,
+    columns: Columns,
+    notes: Sequence[str] = (),
+    blocks: Sequence[str] = (),
+    missing: Value = "",
+) -> Table:
+    """The rows of a data frame, or of a list, in those of the columns that some row has.
+
+    ``missing``: the cell of a row that lacks a column.
+    """
+    records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
+    names = {name for record in records for name in record}
+    known = {
+        name: column
+        for name, column in columns.items()
+        if not records or names >= {*([name] if isinstance(name, str) else name)}
+    }
+    rows = [
+        [
+            row.get(name, missing)
+            if isinstance(name, str)
+            else bounds_of(row, *name) if name[0] in row else missing
+            for name in known
+        ]
+        for row in records
+    ]  # fmt: skip
+    return Table(title, list(known.values()), rows, notes, blocks)
 
 
 def for_page(table: Table) -> Table:

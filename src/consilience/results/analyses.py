@@ -31,10 +31,9 @@ from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
-from consilience.report.columns import EDITS, frame_table
 from consilience.report.export import Output
 from consilience.report.metric_tables import changed_answers_table
-from consilience.report.table import Table
+from consilience.report.table import Table, frame_table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, short_names, split_label
 from consilience.suites.facts import select_relations
@@ -98,7 +97,8 @@ def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) 
     if table.is_empty():
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
-    shown = frame_table(table, f"{suite.name}, protocol {protocol}: edits, in percent", EDITS)
+    title = f"{suite.name}, protocol {protocol}: edits, in percent"
+    shown = frame_table(table, title, layouts.EDITS)
     return Output({"edits": table}, [shown], cautions=notes)
 
 

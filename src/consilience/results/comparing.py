@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.flips import FLIP_SCHEMA, NOISE, QUERY, SAME_MODEL, flip_rows
+from consilience.analysis.flips import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared
@@ -177,8 +177,8 @@ def flips_of(
 ) -> Output:
     """The answers of later runs that differ from those of the first, to what all were asked.
 
-    ``flips``: a row a part of the answers (``FLIP_SCHEMA``), and the noise floors of the runs.
-    ``answers``: a row an answer that changed. ``common``: what all were asked, where it is known.
+    ``flips``: a row a part of the answers (``FLIP_SCHEMA``). ``answers``: a row an answer that
+    changed. ``common``: what all were asked, where it is known.
     """
     if len(runs) < 2:
         found = f"{len(runs)} run to find changed answers in"
@@ -187,17 +187,7 @@ def flips_of(
     known = common or Common.of(runs, counted_by(runs[0], protocol))
     answers, (first, *others) = known.answers, (run.label for run in runs)
     parts = [flip_rows((answers[first], answers[one]), first, one) for one in others]
-    floors = [
-        {"first": name, "second": name, "over": NOISE, "level": "repeated",
-         "changed": row["value"], "low": row["low"], "high": row["high"], "n": row["n"]}
-        for name, row in _noise_floors(runs).items()
-    ]  # fmt: skip
-    model = runs[0].settings.get("model")
-    again = [run.label for run in runs[1:] if model and run.settings.get("model") == model]
-    numbers = pl.concat([of for of, _ in parts] + [pl.DataFrame(floors, FLIP_SCHEMA)])
-    is_again = pl.col("second").is_in(again) & (pl.col("over") == "all")
-    level = pl.when(is_again).then(pl.lit(SAME_MODEL)).otherwise("level")
-    numbers = numbers.with_columns(level=level)
+    numbers = pl.concat(of for of, _ in parts)
     prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")

@@ -31,8 +31,7 @@ from consilience.plans import Kind, kind_of, plan_of
 from consilience.probing import probe as probing
 from consilience.probing.counting import CountedRun, count_run, counted_by, save_counted
 from consilience.probing.probe import ProbePlan
-from consilience.report import metric_tables
-from consilience.report.columns import in_words
+from consilience.report import analysis_tables, metric_tables
 from consilience.report.export import Output, record_of
 from consilience.report.table import Table
 from consilience.results.comparing import Comparison, compare_opened, tables_of
@@ -335,7 +334,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             table = metric_tables.language_table(metrics, suite)
         case "pattern" | "variant":
             patterns = pattern_table(run.answers, suite, run.protocol)
-            table = metric_tables.pattern_table(patterns, suite)
+            table = analysis_tables.pattern_table(patterns, suite)
         case "item":
             items = item_agreement(run.answers, suite, run.protocol)
             if (path / "run.json").exists():
@@ -353,4 +352,4 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             )
             chosen = rows.filter(is_main, kind != "language")
             table = metric_tables.metrics_table(chosen, title, notes=notes)
-    return in_words(table, words)
+    return metric_tables.in_words(table, words)

@@ -19,10 +19,10 @@ from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.probing.counting import count_run
 from consilience.report.cautions import by_run
-from consilience.report.columns import difference_columns, frame_table, tests_of
+from consilience.report.comparison_tables import difference_columns, tests_of
 from consilience.report.export import Displayed, Output, save_table
 from consilience.report.summary import KEY
-from consilience.report.table import CI, Column, Table
+from consilience.report.table import CI, Column, Table, frame_table
 from consilience.results.comparing import compare_opened
 from consilience.runs.run import Run
 from consilience.study.file import StudyRun, read_study

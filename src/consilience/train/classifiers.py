@@ -36,9 +36,8 @@ from consilience.models.classifier import (
 from consilience.models.loading import load_classifier
 from consilience.models.sources import locate
 from consilience.options.training import FinetuneOptions
-from consilience.report.columns import Columns, frame_table
 from consilience.report.export import Displayed, Output
-from consilience.report.table import Cell, Column, Table
+from consilience.report.table import Cell, Column, Columns, Table, frame_table
 from consilience.suites.pairs import (
     Pairs,
     load_task,

@@ -27,10 +27,10 @@ from consilience.plans import plan_of
 from consilience.probing.counting import CountedRun
 from consilience.probing.probe import probe
 from consilience.report.cautions import Known, cautions
-from consilience.report.columns import POINTS, Columns, frame_table
 from consilience.report.comparison_tables import comparison_table, verdict
 from consilience.report.export import Displayed, Output
-from consilience.report.table import CI, Column, Table
+from consilience.report.metric_tables import POINTS
+from consilience.report.table import CI, Column, Columns, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train.consistency import (

@@ -658,7 +658,7 @@ def test_ten_thousand_answers_take_two_megabytes(is_written, most):
      ["A.\nQuestion: Who?", "B.\nQuestion: Who?", "When?"]),
     ([f"<|user|>\nI am {name}.\n<|assistant|>\nHi.\n<|user|>\n{text}?\n"
       for name, text in (("Ada", "Who"), ("Bob", "Who"), ("Ada", "When"))],
-     ["I am Ada.\n\nHi.\n\nWho?", "I am Bob.\n\nHi.\n\nWho?", "When?"]),
+     ["I am Ada.\nHi.\nWho?", "I am Bob.\nHi.\nWho?", "When?"]),
 ])  # fmt: skip
 def test_a_heading_tells_items_apart(prompts, headings):
     """Of several items that ask the same it has what comes before: a passage, turns of a chat."""

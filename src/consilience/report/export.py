@@ -224,7 +224,7 @@ class Displayed:
         raise NotImplementedError
 
     def to_polars(self) -> pl.DataFrame:
-        """All numbers, as ``--format csv`` prints them."""
+        """All numbers in one data frame, whatever part a command shows of them."""
         return self.output().numbers()
 
     def to_pandas(self) -> Any:

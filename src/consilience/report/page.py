@@ -195,7 +195,9 @@ def report_page(
     be = "are" if several else "is"
     about = runs[0].summary.title.removeprefix(f"{names[0]} on ")
     where, _, sizes = about.rpartition(": ")
-    found = [*_verdict(runs[0])] if compared is None else comparisons.verdict(compared, suite)
+    found = [*_verdict(runs[0])]
+    if compared is not None:
+        found = comparisons.verdict(compared, suite, flips and flips[0])
     cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
     details: dict[str, Iterable[Part]] = {
         "Factors": _factors(runs),

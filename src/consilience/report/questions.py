@@ -148,7 +148,8 @@ def _headings(
                 text = "\n".join(lines_asked(whole))
                 if has_lead and lead:
                     text = f"\n{text}".rpartition(f"\n{lead}")[2]
-                asks[key] = text, SPECIAL_TOKENS.sub("", whole).strip()
+                bare = SPECIAL_TOKENS.sub("", whole).splitlines()
+                asks[key] = text, "\n".join(line for line in bare if line.strip())
     same = Counter(text for text, _ in asks.values())
     chosen = {key: text if same[text] == 1 else whole for key, (text, whole) in asks.items()}
     return {key: text for key, text in chosen.items() if text}

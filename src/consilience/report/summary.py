@@ -21,6 +21,11 @@ from consilience.types import Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
 NO_OPTION = "no_option"
+OF_JUDGES = {
+    "position_preference": "reply shown first wins both orders",
+    "label_kappa": "agreement with labels above chance",
+}
+"""Metric and meaning of the rows of questions with two options each, asked in both orders."""
 
 Key = tuple[str, str, str, str, str]
 """``metric, over, group, kind, level`` of a row of the metrics table."""
@@ -224,6 +229,9 @@ def _headlines(
         for name in several_factors(parts) if words.is_pooled else ():
             key = ("consistency", over, "", "factor", name)
             yield key, f"Consistency, {name}", f"same if only {name} differs"
+    orders = {len(of) for group in groups for of in group.design.levels.get("order", ())}
+    for metric, meaning in OF_JUDGES.items() if orders == {2} else ():
+        yield (metric, over, "", "whole", ""), label_of(metric), meaning
     for kind in KINDS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
         yield key, f"Violations, {kind}", "violated expectations"

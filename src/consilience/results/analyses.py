@@ -29,7 +29,7 @@ from consilience.plans import plan_of
 from consilience.probing import probe
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
-from consilience.report.cautions import Known, cautions
+from consilience.report.cautions import Known, by_run, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.export import Output
 from consilience.report.metric_tables import changed_answers_table
@@ -143,10 +143,9 @@ def analyze_knowledge(
     With sizes also means by the size of the training data, and correlations over runs: ``sizes,
     size_correlations``.
     """
-    metrics, notes = {}, []
+    metrics, notes = {}, {}
     for run in open_runs(paths):
-        suite, more = facts_of(run, protocol)
-        notes += more
+        suite, notes[run.label] = facts_of(run, protocol)
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
     correlations = patterns.correlation_table(metrics)
     tables = {"correlations": correlations}
@@ -159,7 +158,7 @@ def analyze_knowledge(
         names = by_size["metric"].to_list()
         shown.append(layouts.analysis_table("sizes", effects.with_columns(short), names))
         shown.append(layouts.analysis_table("size_correlations", by_size))
-    return Output(tables, shown, cautions=notes)
+    return Output(tables, shown, cautions=by_run(notes))
 
 
 def analyze_syntax(spec: str) -> Output:

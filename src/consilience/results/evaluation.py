@@ -178,8 +178,10 @@ def score(
     is_path = isinstance(answers, str | PathLike)
     path = path_of(answers, "the answers") if is_path else _written(answers, temporary)
     named = None if suite is None else str(suite)
-    options = ScoreOptions(path, columns=columns or None, suite=named, model=model, match=match)
-    made = made_of(options := replace(options, protocol=protocol))
+    options = ScoreOptions(
+        path, columns=columns or None, suite=named, model=model, match=match, protocol=protocol
+    )
+    made = made_of(options)
     run = kept(made, options, Path(temporary.name, "run")).named_by_model()
     return _result_of(counted_again(run, protocol), run, temporary)
 

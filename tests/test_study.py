@@ -25,7 +25,7 @@ from consilience.probing.probe import probe
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.file import read_study
-from consilience.study.running import run_study, state_of
+from consilience.study.running import run_study, state_of, study_state
 from replay_server import replay
 
 WHOLE = """
@@ -69,7 +69,7 @@ def study_of(tmp_path, monkeypatch):
 
 def run_file(study, **options):
     """The rows of the runs of a study after ``run_study``."""
-    return run_study(study.file, **options).runs.to_dicts()
+    return run_study(study.file, **options).tables["runs"].to_dicts()
 
 
 def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
@@ -83,7 +83,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.folder, study.reference) == (Path("out"), "baseline:majority")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
-    assert last.factors == (("protocol", "strict"), ("keep_scores", "true"))
+    assert last.factors == {"protocol": "strict", "keep_scores": "true"}
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")
@@ -116,14 +116,14 @@ def studied(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "ask", study_workers.dies)
         state = run_study(folder / "study.toml")
-    return state.study, state
+    return read_study(folder / "study.toml"), state
 
 
 def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     study, state = studied
     rows = [
         {name: row[name] for name in ("run", "state", "done", "groups")}
-        for row in state.runs.to_dicts()
+        for row in state.tables["runs"].to_dicts()
     ]
     assert rows == [
         {"run": "oracle/deadly", "state": "failed", "done": 0, "groups": None},
@@ -131,17 +131,18 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     ]
     log = study.folder / "log.txt"
     message = f"its process died, perhaps out of memory. Its output is in {log}."
-    assert state.runs["message"].to_list() == [message, ""]
+    assert state.tables["runs"]["message"].to_list() == [message, ""]
     assert log.read_text() == "no room\n" * 3, "a run is tried three times"
-    assert state.table().notes == [f"oracle/deadly failed: {message}"]
-    assert state_of(study).table().title.startswith("study: 2 runs: 1 failed, 1 complete, in ")
+    assert (state.status, state.shown[0].notes) == (3, [f"oracle/deadly failed: {message}"])
+    (table,) = study_state(study, state_of(study)).shown
+    assert table.title.startswith("study: 2 runs: 1 failed, 1 complete, in ")
 
 
 def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
     study, before = studied
     after = run_file(study)
     assert [row["state"] for row in after] == ["complete", "complete"]
-    assert after[1] == before.runs.to_dicts()[1], "a complete run is not asked again"
+    assert after[1] == before.tables["runs"].to_dicts()[1], "a complete run is not asked again"
     assert not (study.folder / running.FAILURES).exists()
     options = replace(study.runs[0].options, out=study.folder / "probed")
     probe(options)
@@ -155,7 +156,7 @@ def test_a_run_without_all_groups_is_not_complete(studied):
     file = studied[0].runs[1].folder / "answers" / "1.parquet"
     content = file.read_bytes()
     file.unlink()
-    row = state_of(studied[0]).runs.to_dicts()[1]
+    row = state_of(studied[0]).to_dicts()[1]
     file.write_bytes(content)
     assert (row["state"], row["done"], row["groups"]) == ("part", 1, 2)
 
@@ -188,7 +189,7 @@ def test_an_option_that_was_changed_after_the_run_is_asked_for_and_refused(studi
     text = study.file.read_text().replace("capital,sport", "sport")
     file = study.file.with_name("changed.toml")
     file.write_text(text.replace('{ name = "deadly", suite = "mini" }, ', ""))
-    assert state_of(read_study(file)).runs["state"].to_list() == ["changed"]
+    assert state_of(read_study(file))["state"].to_list() == ["changed"]
     (row,) = run_file(read_study(file))
     assert "this folder holds another run: " in row["message"]
 
@@ -329,7 +330,7 @@ def test_status_needs_no_model_library(studied):
 import sys
 from consilience.study.file import read_study
 from consilience.study.running import state_of
-state_of(read_study({str(studied[0].file)!r})).table()
+state_of(read_study({str(studied[0].file)!r}))
 assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)

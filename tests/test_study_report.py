@@ -39,11 +39,11 @@ def file(tmp_path_factory):
         if run.model == "wrong" or run.name.endswith("published/seed-2"):
             continue
         model = seeds.get(run.seed, run.options.model)
-        if (model, run.factors) in made:
-            shutil.copytree(made[model, run.factors], run.folder)
+        if (model, run.cell) in made:
+            shutil.copytree(made[model, run.cell], run.folder)
         else:
             probe(replace(run.options, model=model))
-            made[model, run.factors] = run.folder
+            made[model, run.cell] = run.folder
         record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
         record["options"]["model"] = run.options.model
         (run.folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
@@ -57,18 +57,18 @@ def made(file):
 
 
 def test_every_run_has_a_row_and_missing_ones_are_named(made):
-    rows = made.numbers.filter(metric="accuracy")
+    rows = made.tables["numbers"].filter(metric="accuracy")
     cells = ["mini, protocol=strict", "mini, protocol=published"]
     seeds = [[None, None, 1, 2], [None, None, 1]]
     assert rows.select("cell", "seed").rows() == [
         (cell, seed) for cell, of in zip(cells, seeds, strict=True) for seed in of
     ]
-    oracle = made.numbers.filter(run="oracle/mini/protocol=strict").to_dicts()
+    oracle = made.tables["numbers"].filter(run="oracle/mini/protocol=strict").to_dicts()
     assert [(row["metric"], row["value"]) for row in oracle[:2]] == [
         ("accuracy", 1.0), ("consistency", 1.0),
     ]  # fmt: skip
     assert {row["items"] for row in oracle} == {4}
-    table = made.tables()["study"]
+    table = made.shown[0]
     assert (table.title, len(table.rows)) == ("family: 7 runs in percent", 7)
     names = [f"wrong/mini/protocol={protocol}" for protocol in ("strict", "published")]
     names.insert(0, "trained/mini/protocol=published/seed-2")
@@ -77,39 +77,39 @@ def test_every_run_has_a_row_and_missing_ones_are_named(made):
 
 def test_models_are_compared_with_the_reference_in_each_cell_and_seed(made):
     pairs = ["cell", "seed", "first", "second"]
-    of = made.differences.select(pairs).unique(maintain_order=True).rows()
+    of = made.tables["differences"].select(pairs).unique(maintain_order=True).rows()
     strict, published = "mini, protocol=strict", "mini, protocol=published"
     assert of == [
         (strict, None, "random", "oracle"), (strict, 1, "random", "trained"),
         (strict, 2, "random", "trained"), (published, None, "random", "oracle"),
         (published, 1, "random", "trained"),
     ]  # fmt: skip
-    first = made.differences.row(0, named=True)
-    accuracy = made.numbers.filter(metric="accuracy")["value"]
+    first = made.tables["differences"].row(0, named=True)
+    accuracy = made.tables["numbers"].filter(metric="accuracy")["value"]
     assert [first["first_value"], first["second_value"]] == [accuracy[1], accuracy[0]]
 
 
 def test_models_of_several_seeds_have_means(made):
     """The two seeds of one cell, of random and constant answers."""
-    mean = made.means.filter(metric="consistency").to_dicts()
+    mean = made.tables["means"].filter(metric="consistency").to_dicts()
     assert [(row["cell"], row["model"], row["runs"]) for row in mean] == [
         ("mini, protocol=strict, mean of 2 seeds", "trained", 2)
     ]
-    trained = made.numbers.filter(model="trained", metric="consistency")
+    trained = made.tables["numbers"].filter(model="trained", metric="consistency")
     one, two = trained.filter(cell="mini, protocol=strict")["value"]
     assert mean[0]["value"] == pytest.approx((one + two) / 2)
     assert mean[0]["std"] == pytest.approx(abs(one - two) / 2**0.5)
-    assert made.tables()["means"].rows[0][:3] == ["trained", *list(
-        made.means.filter(metric="accuracy").select("value", "std").row(0)
+    assert made.shown[2].rows[0][:3] == ["trained", *list(
+        made.tables["means"].filter(metric="accuracy").select("value", "std").row(0)
     )]  # fmt: skip
 
 
 def test_p_is_adjusted_over_the_whole_study(made):
-    p, adjusted = (made.differences[name].to_list() for name in ("p", "p_holm"))
+    p, adjusted = (made.tables["differences"][name].to_list() for name in ("p", "p_holm"))
     tests = sum(not math.isnan(each) for each in p)
     assert tests >= 16
     assert adjusted == pytest.approx(holm(p), nan_ok=True)
-    assert f"over all {tests} tests of this table" in " ".join(made.tables()["comparisons"].notes)
+    assert f"over all {tests} tests of this table" in " ".join(made.shown[4].notes)
     assert made.verdict == [
         f"{sum(each < 0.05 for each in adjusted)} of {tests} differences between models are clear "
         "(p (Holm) < 0.05 over the whole study)."

@@ -17,8 +17,6 @@ from consilience.options.training import FinetuneOptions, ImproveOptions
 if TYPE_CHECKING:
     from consilience.gating.gate import Gate
     from consilience.report.export import Displayed, Output
-    from consilience.study.reporting import StudyReport
-    from consilience.study.running import StudyState
     from consilience.train.classifiers import Finetuning
     from consilience.train.improvement import Improved
 
@@ -191,7 +189,7 @@ def run_study(
         "A")] = None,
     dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False,
     watch: Watch = SILENT,
-) -> StudyState:
+) -> Output:
     """Ask every model of a study every suite, in all combinations.
 
     Each run is a folder, as of `probe`. A run that fails is recorded, and the others are asked; the
@@ -204,20 +202,21 @@ def run_study(
 
 
 @study_group.command("status", "study status sizes.toml")
-def study_state(file: shared.StudyFile) -> StudyState:
+def study_state(file: shared.StudyFile) -> Output:
     """Show which runs of a study are complete, waiting or failed.
 
     No model is loaded.
     """
-    from consilience.study import file as study
     from consilience.study import running
-    return running.state_of(study.read_study(file))
+    from consilience.study.file import read_study
+    study = read_study(file)
+    return running.study_state(study, running.state_of(study))
 
 
 @study_group.command("report", "study report sizes.toml --tables tables")
 def report_study(
     file: shared.StudyFile, *, tables: shared.Tables = None, watch: Watch = SILENT,
-) -> StudyReport:
+) -> Output:
     """Show the numbers of all runs, and compare the models.
 
     Models are compared on each suite with each combination of factors. p is adjusted over all

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,8 +67,8 @@ class StudyRun:
 
     model: str
     suite: str
-    factors: tuple[tuple[str, str], ...]
     seed: int | None
+    factors: Mapping[str, str]
     name: str  # The folder of the run inside that of the study
     folder: Path
     options: ProbeOptions
@@ -77,17 +76,16 @@ class StudyRun:
     @property
     def cell(self) -> str:
         """The suite and the factors in words; models are compared within a cell, seed by seed."""
-        return ", ".join([self.suite, *(f"{name}={value}" for name, value in self.factors)])
+        return ", ".join([self.suite, *(f"{name}={value}" for name, value in self.factors.items())])
 
     def matches(self, skip: TomlTable) -> bool:
         """Whether it has all values of a table of ``[[skip]]``; one may be a list of values."""
         known = {"model": self.model, "suite": self.suite, "seed": _text_of(self.seed)}
-        known |= dict(self.factors)
-        for key, value in skip.items():
-            values = value if isinstance(value, list) else [value]
-            if known.get(key.replace("-", "_")) not in [*map(_text_of, values)]:
-                return False
-        return True
+        known |= self.factors
+        return all(
+            known.get(key) in [*map(_text_of, value if isinstance(value, list) else [value])]
+            for key, value in _by_name(skip).items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +113,21 @@ def read_study(path: str | Path) -> Study:
     with _at(f"{file}: [factors]"):
         for name, values in _by_name(study["factors"]).items():
             of_factor = _is(list, f"a list of values of '{name}'")(values)
-            factors[name] = [_Level(_text_of(one), _options({name: one})) for one in of_factor]
+            factors[name] = [
+                _Level(text, f"{name}={_slug(text)}", _options({name: value}))
+                for value, text in zip(of_factor, map(_text_of, of_factor), strict=True)
+            ]
     with _at(str(file)):
         folder = Path(study["folder"] or f"runs/{file.stem}")
         if "://" in study["folder"]:
             raise ConsilienceError(f"folder: '{folder}'", expected="a local folder")
-        grid = product(models, suites, *factors.values())
-        runs = [run for levels in grid for run in _runs(levels, [*factors], shared, folder)]
-        folders = Counter(run.name.casefold() for run in runs)
-        if double := [run.name for run in runs if folders[run.name.casefold()] > 1]:
-            todo = "Give each model and suite a `name` of its own, and each factor a value once."
-            raise ConsilienceError(f"two runs in the folder {double[0]}", todo=todo)
+        levels = [models, suites, *factors.values()]
+        folders = [[level.folder.casefold() for level in of] for of in levels]
+        folders += [[f"seed {seed}" for seed in model.seeds] for model in models]
+        for double in (name for of in folders for name in of if of.count(name) > 1):
+            todo = "Give each model and suite a `name` of its own, and each value and seed once."
+            raise ConsilienceError(f"{double} twice", todo=todo)
+        runs = [run for of in product(*levels) for run in _runs(of, [*factors], shared, folder)]
         skips = study["skip"]
         for at, skip in enumerate(skips, start=1):
             if not any(run.matches(skip) for run in runs):
@@ -154,6 +156,7 @@ class _Level:
     """A model, a suite or a value of a factor, with options of ``probe``."""
 
     name: str
+    folder: str  # Its part of the name of a folder
     options: Mapping[str, Any]
     seeds: Sequence[int | None] = (None,)
 
@@ -170,9 +173,11 @@ def _named(tables: Sequence[TomlTable], of: str, file: str) -> Iterator[_Level]:
                 expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
                 raise ConsilienceError(f"{of} '{value}'", expected=expected)
             options = _options({key: one for key, one in table.items() if key not in known})
-        yield _Level(
-            name or model_name(value) or value, {**options, of: value}, known.get("seeds", [None])
-        )
+            name = name or model_name(value) or value
+            folder = SIGNS.sub("-", name).strip(".-")
+            if not names_a_file(folder) or folder.casefold() in (FAILURES, LOG):
+                raise ConsilienceError(f"name: '{name}'", expected="a short name")
+        yield _Level(name, folder, {**options, of: value}, known.get("seeds", [None]))
 
 
 def _by_name(table: TomlTable) -> dict[str, Any]:
@@ -200,32 +205,23 @@ def _runs(
     Options of the model, the suite and the factors override those of all runs, in this order.
     """
     model, suite, *values = levels
-    chosen = tuple(zip(factors, (value.name for value in values), strict=True))
+    chosen = dict(zip(factors, (value.name for value in values), strict=True))
     for seed in model.seeds:
-        texts = [f"{name}={_slug(value)}" for name, value in chosen]
         of_seed = "" if seed is None else f"seed-{seed}"
-        parts = [_part(model.name), _part(suite.name), ",".join(texts), of_seed]
-        name = "/".join(filter(None, parts))
+        of_values = ",".join(value.folder for value in values)
+        name = "/".join(filter(None, [model.folder, suite.folder, of_values, of_seed]))
         options = {**shared, "out": folder / name}
         for level in levels:
             options |= level.options
         options["model"] = options["model"].replace(SEED, str(seed))
-        of_run = model.name, suite.name, chosen, seed, name, options["out"]
-        yield StudyRun(*of_run, ProbeOptions(**options))
+        run = model.name, suite.name, seed, chosen, name, options["out"]
+        yield StudyRun(*run, ProbeOptions(**options))
 
 
 def _slug(value: str) -> str:
     """A value in the name of a folder; one that cannot stand there has 8 digits of its SHA-256."""
     slug = SIGNS.sub("-", value)[:LONGEST]
     return slug if slug == value else f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
-
-
-def _part(name: str) -> str:
-    """The part of a model or a suite of the folder of a run."""
-    part = SIGNS.sub("-", name).strip(".-")
-    if not names_a_file(part) or part.casefold() in (FAILURES, LOG):
-        raise ConsilienceError(f"name: '{name}'", expected="a short name")
-    return part
 
 
 def _text_of(value: object) -> str:

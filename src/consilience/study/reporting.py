@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import permutations
 from operator import attrgetter
 from pathlib import Path
@@ -20,65 +19,15 @@ from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.probing.counting import count_run
 from consilience.report.cautions import by_run
 from consilience.report.comparison_tables import difference_columns, tests_of
-from consilience.report.export import Displayed, Output, save_table
+from consilience.report.export import Output, save_table
 from consilience.report.summary import KEY
 from consilience.report.table import CI, Column, Table, frame_table
 from consilience.results.comparing import compare_opened
 from consilience.runs.run import Run
-from consilience.study.file import StudyRun, read_study
-from consilience.study.running import StudyState, state_of
+from consilience.study.file import Study, StudyRun, read_study
+from consilience.study.running import state_of, study_state
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class StudyReport(Displayed):
-    """The runs of a study together. ``cell`` is a suite with a combination of factors."""
-
-    state: StudyState
-    numbers: pl.DataFrame
-    """The headline numbers of each run, as rows of its metrics table; with ``run, cell, model,
-    seed, items``."""
-    means: pl.DataFrame  # Over the seeds of a model in a cell, where there are several
-    differences: pl.DataFrame  # ``COMPARISON_SCHEMA`` with ``cell, seed``; p over all rows
-    notes: Sequence[str]
-    files: Sequence[Path] = ()
-
-    def tables(self) -> dict[str, Table]:
-        """What people read: the runs, the means over seeds, the differences."""
-        study = self.state.study.file.stem
-        others = self.state.runs.filter(pl.col("state") != "complete").iter_rows(named=True)
-        missing = [f"{of['run']} is missing: {of['message'] or of['state']}" for of in others]
-        runs = f"{study}: {counted(self.numbers['run'].n_unique(), 'run')} in percent"
-        tables = {"study": _wide(self.numbers, runs, missing)}
-        if self.means.height:
-            note = "The interval is that of the mean (t). std: the standard deviation over seeds."
-            tables["means"] = _wide(self.means, f"{study}: means over seeds, in percent", [note])
-        if self.differences.height:
-            tables["comparisons"] = comparisons_table(self.differences, study)
-        return tables
-
-    @property
-    def verdict(self) -> list[str]:
-        """How many differences between models are clear."""
-        if self.differences.is_empty():
-            return ["No two models were compared."]
-        tested = self.differences.drop_nans("p_holm")
-        clear = tested.filter(pl.col("p_holm") < CLEAR).height
-        over = f"of {counted(tested.height, 'difference')} between models"
-        be = "is" if clear == 1 else "are"
-        return [f"{clear} {over} {be} clear (p (Holm) < {CLEAR} over the whole study)."]
-
-    def output(self) -> Output:
-        frames = {name: getattr(self, name) for name in ("numbers", "means", "differences")}
-        shown: list[Table | str] = []
-        for table in self.tables().values():
-            shown += [*[""] * bool(shown), table]
-        return Output(
-            tables={**frames, "runs": self.state.runs},
-            shown=[*shown, *map(str, self.files)],
-            verdict=self.verdict,
-            cautions=self.notes,
-            facts={**self.state.output().facts, "files": [str(file) for file in self.files]},
-        )
+Notes = defaultdict[str, list[str]]  # Cautions by model and cell
 
 
 def _wide(rows: pl.DataFrame, title: str, notes: Sequence[str]) -> Table:
@@ -100,7 +49,7 @@ def _cell_of(cell: str, seed: int | None) -> str:
     return cell if seed is None else f"{cell}, seed={seed}"
 
 
-def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
+def _comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     rows = [{"name": label_of(row["metric"]), **row} for row in differences.to_dicts()]
     shown = difference_columns(differences, "first", "second")
@@ -120,14 +69,24 @@ def comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     return frame_table(rows, title, columns, notes, blocks)
 
 
-def report_study(file: Path, tables: Path | None = None, watch: Watch = SILENT) -> StudyReport:
-    """The numbers of all complete runs of a study, their means over seeds and its comparisons."""
-    state = state_of(read_study(file))
-    study, cells = state.study, list(dict.fromkeys(run.cell for run in state.study.runs))
-    left = state.in_state("complete")
+def report_study(file: Path, folder: Path | None = None, watch: Watch = SILENT) -> Output:
+    """The complete runs of a study together. A cell is a suite with a combination of factors.
+
+    * ``numbers``: the headline numbers of each run, as rows of its metrics table; with ``run,
+      cell, model, seed, items``.
+    * ``means``: over the seeds of a model in a cell, where there are several.
+    * ``differences``: from the reference (``COMPARISON_SCHEMA`` with ``cell, seed``), item by
+      item; p is adjusted over all rows.
+    * ``runs``: how far all runs are.
+
+    ``folder``: where the tables are written.
+    """
+    study = read_study(file)
+    runs, cells = state_of(study), list(dict.fromkeys(run.cell for run in study.runs))
+    complete = runs.filter(state="complete")["run"]
+    left = [run for run in study.runs if run.name in complete]
     left.sort(key=lambda run: (cells.index(run.cell), run.seed is not None, run.seed or 0))
-    numbers, differences = list[pl.DataFrame](), list[pl.DataFrame]()
-    notes = defaultdict[str, list[str]](list)
+    numbers, notes = list[pl.DataFrame](), Notes(list)
     with watch.steps("counting", len(left), "runs") as advance:
         for run in left:
             rows, notes[f"{run.model} on {_cell_of(run.cell, run.seed)}"] = _numbers(run)
@@ -136,6 +95,56 @@ def report_study(file: Path, tables: Path | None = None, watch: Watch = SILENT) 
     if not numbers:
         todo = f"Ask the models first: `consilience study run {study.file}`."
         raise ConsilienceError("no run is complete", where=str(study.file), todo=todo)
+    whole = pl.concat(numbers)
+    seeds = whole.drop_nulls("seed").group_by("cell", "model", maintain_order=True)
+    means = [
+        mean_over_runs(rows.partition_by("seed")).with_columns(
+            cell=pl.lit(f"{cell}, mean of {rows['seed'].n_unique()} seeds"), model=pl.lit(model)
+        )
+        for (cell, model), rows in seeds
+        if rows["seed"].n_unique() > 1
+    ]
+    differences = _differences(study, left, numbers, notes)
+    others = runs.filter(pl.col("state") != "complete").iter_rows(named=True)
+    missing = [f"{of['run']} is missing: {of['message'] or of['state']}" for of in others]
+    name, mean = study.file.stem, pl.concat(means) if means else pl.DataFrame()
+    title = f"{name}: {counted(whole['run'].n_unique(), 'run')} in percent"
+    tables = {"study": _wide(whole, title, missing)}
+    if means:
+        note = "The interval is that of the mean (t). std: the standard deviation over seeds."
+        tables["means"] = _wide(mean, f"{name}: means over seeds, in percent", [note])
+    verdict = "No two models were compared."
+    if differences.height:
+        tables["comparisons"] = _comparisons_table(differences, name)
+        tested = differences.drop_nans("p_holm")
+        clear = tested.filter(pl.col("p_holm") < CLEAR).height
+        over = f"of {counted(tested.height, 'difference')} between models"
+        be = "is" if clear == 1 else "are"
+        verdict = f"{clear} {over} {be} clear (p (Holm) < {CLEAR} over the whole study)."
+    shown = [item for table in tables.values() for item in ("", table)][1:]
+    written = [
+        str(path)
+        for name, table in (tables if folder else {}).items()
+        for path in save_table(table, Path(str(folder)), name)
+    ]
+    return Output(
+        tables={"numbers": whole, "means": mean, "differences": differences, "runs": runs},
+        shown=[*shown, *written],
+        verdict=[verdict],
+        cautions=by_run(notes),
+        facts={**study_state(study, runs).facts, "files": written},
+    )
+
+
+def _differences(
+    study: Study, left: Sequence[StudyRun], numbers: Sequence[pl.DataFrame], notes: Notes
+) -> pl.DataFrame:
+    """The differences of complete runs from those of the reference, in each cell and seed.
+
+    A model without seeds is compared with every seed of the other. What should be known of a
+    comparison is added to ``notes``.
+    """
+    differences = list[pl.DataFrame]()
     for first, second in permutations(left, 2):
         is_pair = first.model == study.reference != second.model and first.cell == second.cell
         if is_pair and len({first.seed, second.seed} - {None}) < 2:
@@ -152,27 +161,12 @@ def report_study(file: Path, tables: Path | None = None, watch: Watch = SILENT) 
             notes[about] += compared.notes
             named = {"cell": pl.lit(first.cell), "seed": pl.lit(seed, pl.Int64)}
             differences.append(rows.with_columns(**named))
-    table = pl.concat(numbers)
-    seeds = table.drop_nulls("seed").group_by("cell", "model", maintain_order=True)
-    means = [
-        mean_over_runs(rows.partition_by("seed")).with_columns(
-            cell=pl.lit(f"{cell}, mean of {rows['seed'].n_unique()} seeds"), model=pl.lit(model)
-        )
-        for (cell, model), rows in seeds
-        if rows["seed"].n_unique() > 1
-    ]
     family = pl.concat(differences) if differences else pl.DataFrame({"p": []})
-    p, mean = family["p"].to_list(), pl.concat(means) if means else pl.DataFrame()
-    family = family.with_columns(
+    p = family["p"].to_list()
+    return family.with_columns(
         p_holm=pl.Series(holm(p), dtype=pl.Float64),
         q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
     )
-    made = StudyReport(state, table, mean, family, by_run(notes))
-    written: list[Path] = []
-    if tables:
-        for name, shown in made.tables().items():
-            written += save_table(shown, tables, name)
-    return replace(made, files=written)
 
 
 def _numbers(run: StudyRun) -> tuple[pl.DataFrame, list[str]]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,7 +44,7 @@ from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.options.probe import ProbeOptions
-from consilience.report.export import Displayed, Output
+from consilience.report.export import Output
 from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table
 from consilience.runs.folder import complete_groups, record_of
@@ -72,50 +72,22 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StudyState(Displayed):
-    """How far the runs of a study are."""
-
-    study: Study
-    runs: pl.DataFrame  # ``RUNS``
-    was_run: bool = False  # Whether it was just asked
-
-    def in_state(self, *states: str) -> list[StudyRun]:
-        """The runs in one of these states."""
-        names = self.runs.filter(pl.col("state").is_in(states))["run"]
-        return [run for run in self.study.runs if run.name in names]
-
-    def table(self) -> Table:
-        """One row a run; what failed is below the rows."""
-        states = ", ".join(
-            f"{count} {state}" for state, count in Counter(self.runs["state"]).items()
-        )
-        title = f"{self.study.file.stem}: {counted(self.runs.height, 'run')}: {states}"
-        failed = self.runs.filter(pl.col("message") != "").select("run", "message").iter_rows()
-        notes = [f"{name} failed: {message}" for name, message in failed]
-        columns = {name: column for name, column in COLUMNS.items() if name in self.runs.columns}
-        rows = self.runs.select(*columns).rows()
-        return Table(f"{title}, in {self.study.folder}", [*columns.values()], rows, notes)
-
-    def output(self) -> Output:
-        is_whole = set(self.runs["state"]) == {"complete"}
-        record = record_of_settings(study=str(self.study.file), folder=str(self.study.folder))
-        status = 3 if self.was_run and not is_whole else 0
-        return Output({"runs": self.runs}, [self.table()], facts={"run": record}, status=status)
-
-
-def state_of(study: Study) -> StudyState:
-    """How far the runs of a study are."""
-    file, rows = study.folder / FAILURES, list[dict[str, Any]]()
-    failures = parse_json(file.read_bytes()) if file.is_file() else {}
+def state_of(study: Study) -> pl.DataFrame:
+    """How far the runs of a study are (``RUNS``)."""
+    rows, failures = list[dict[str, Any]](), _failures(study)
     for run in study.runs:
         row = {name: getattr(run, name) for name in ("model", "suite", "cell", "seed")}
         row |= {"run": run.name, "folder": str(run.folder), "done": 0, **_state(run)}
         if row["state"] != "complete" and run.name in failures:
             row |= {"state": "failed", "message": failures[run.name]}
         rows.append(row)
-    frame = pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
-    return StudyState(study, frame)
+    return pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
+
+
+def _failures(study: Study) -> dict[str, str]:
+    """Why runs failed, by run."""
+    file = study.folder / FAILURES
+    return parse_json(file.read_bytes()) if file.is_file() else {}
 
 
 def _state(run: StudyRun) -> dict[str, Any]:
@@ -137,18 +109,37 @@ def _state(run: StudyRun) -> dict[str, Any]:
     return {**known, "finished": finished[:16], "state": "complete" if before == now else "changed"}
 
 
-def plan_study(file: Path, watch: Watch = SILENT) -> StudyState:
+def study_state(study: Study, runs: pl.DataFrame, *, was_run: bool = False) -> Output:
+    """How far the runs of a study are: a row each, and below them what failed.
+
+    ``runs``: ``RUNS``. ``was_run``: whether they were just asked, so that all should be complete.
+    """
+    states = Counter(runs["state"])
+    title = f"{study.file.stem}: {counted(runs.height, 'run')}: " + ", ".join(
+        f"{count} {state}" for state, count in states.items()
+    )
+    failed = runs.filter(pl.col("message") != "").select("run", "message").iter_rows()
+    notes = [f"{name} failed: {message}" for name, message in failed]
+    columns = {name: column for name, column in COLUMNS.items() if name in runs.columns}
+    rows = runs.select(*columns).rows()
+    table = Table(f"{title}, in {study.folder}", [*columns.values()], rows, notes)
+    record = record_of_settings(study=str(study.file), folder=str(study.folder))
+    status = 3 if was_run and states.keys() != {"complete"} else 0
+    return Output({"runs": runs}, [table], facts={"run": record}, status=status)
+
+
+def plan_study(file: Path, watch: Watch = SILENT) -> Output:
     """How many queries each run has; no model is loaded, and nothing is written."""
     from consilience.plans import plan_of
 
-    state, rows = state_of(read_study(file)), list[dict[str, Any]]()
-    for run, row in zip(state.study.runs, state.runs.to_dicts(), strict=True):
+    study, rows = read_study(file), list[dict[str, Any]]()
+    for run, row in zip(study.runs, state_of(study).to_dicts(), strict=True):
         try:
             sizes = plan_of(run.options, watch=watch).sizes
             rows.append({**row, "groups": len(sizes), "queries": sum(sizes.values())})
         except ConsilienceError as error:
             rows.append({**row, "state": "failed", "message": str(error)})
-    return StudyState(state.study, pl.DataFrame(rows, schema={**RUNS, "queries": pl.Int64}))
+    return study_state(study, pl.DataFrame(rows, schema={**RUNS, "queries": pl.Int64}))
 
 
 def run_study(
@@ -157,7 +148,7 @@ def run_study(
     workers: int | None = None,
     ray_address: str | None = None,
     watch: Watch = SILENT,
-) -> StudyState:
+) -> Output:
     """Ask all runs that are not complete; how far the study is then.
 
     Runs are asked at the same time: each server in one thread, others in one for each worker.
@@ -169,23 +160,21 @@ def run_study(
     study = read_study(file)
     for run in study.runs:
         refuse_other_options(run.options)
-    runs = state_of(study).in_state("part", "waiting", "changed", "failed")
-    told = study.folder / FAILURES
-    failures = parse_json(told.read_bytes()) if told.is_file() else {}
-    lanes: dict[str, list[StudyRun]] = {}
-    for run in runs:
-        connection = run.options.connection
-        lanes.setdefault(base_url_of(connection) if connection else "", []).append(run)
+    complete = state_of(study).filter(state="complete")["run"]
+    runs, failures = [run for run in study.runs if run.name not in complete], _failures(study)
     here = Processes(study.folder / LOG, cores() // workers if workers and workers > 1 else 0)
-    cluster = Cluster(ray_address, workers) if engine == "ray" and "" in lanes else None
-    executors, waiting = list[futures.Executor](), dict[futures.Future[str], StudyRun]()
+    is_ray = engine == "ray" and any(run.options.connection is None for run in runs)
+    asker = Cluster(ray_address, workers) if is_ray else here
+    executors, waiting = dict[str, futures.Executor](), dict[futures.Future[str], StudyRun]()
     try:
-        for url, of_lane in lanes.items():
+        for run in runs:
             study.folder.mkdir(parents=True, exist_ok=True)
-            asker: Processes | Cluster = here if url or cluster is None else cluster
-            count = 1 if url else cluster.count if cluster else workers or 1
-            executors.append(futures.ThreadPoolExecutor(count))
-            waiting |= {executors[-1].submit(asker.ask, run): run for run in of_lane}
+            connection = run.options.connection
+            url = base_url_of(connection) if connection else ""
+            if url not in executors:
+                count = asker.count if isinstance(asker, Cluster) else workers or 1
+                executors[url] = futures.ThreadPoolExecutor(1 if url else count)
+            waiting[executors[url].submit((here if url else asker).ask, run)] = run
         with watch.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
             while waiting:  # a signal just before a wait is seen after it, so no wait is long
                 for done in futures.wait(waiting, 0.2, futures.FIRST_COMPLETED).done:
@@ -197,18 +186,17 @@ def run_study(
                     failures.pop(run.name, None)
                     failures |= {run.name: message} if message else {}
                     text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
-                    if failures:
-                        write_whole(told, text.encode())
-                    else:
-                        told.unlink(missing_ok=True)
+                    write_whole(study.folder / FAILURES, text.encode())
                     watch.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
                     advance(1)
+        if not failures:
+            (study.folder / FAILURES).unlink(missing_ok=True)
     finally:
-        for one in (here, cluster) if cluster else (here,):
+        for one in {here, asker}:
             one.close(is_idle=not waiting)
-        for executor in executors:
+        for executor in executors.values():
             executor.shutdown(wait=False, cancel_futures=True)
-    return replace(state_of(study), was_run=True)
+    return study_state(study, state_of(study), was_run=True)
 
 
 def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:

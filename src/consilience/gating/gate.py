@@ -159,14 +159,6 @@ class Check:
     reason: str  # Why, as a sentence without a full stop
     of: str  # What the number is over, in words
 
-    def cells(self) -> dict[str, Any]:
-        """Its row of the table."""
-        kind: Kind = "share" if math.isnan(self.difference) else "points"
-        low, high, limit = (number_text(one, kind) for one in (self.low, self.high, self.limit))
-        interval = "none" if math.isnan(self.low) else f"{low} to {high}"
-        cells = asdict(self) | {"interval": interval, "limit": limit}
-        return cells | ({"baseline": "", "difference": ""} if kind == "share" else {})
-
 
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
 COLUMNS: Columns = {
@@ -230,7 +222,6 @@ class Gate(Displayed):
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
-    lacking: tuple[int, int]  # How many queries have no answer, which counts as wrong; of how many
 
     @property
     def failed(self) -> Sequence[Check]:
@@ -249,7 +240,13 @@ class Gate(Displayed):
         failed = f"{len(self.failed)} of {counted(len(self.checks), 'check')}"
         title = f"Gate: {self.verdict.upper()} ({failed} failed). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
-        rows = [check.cells() for check in self.checks]
+        rows = [asdict(check) for check in self.checks]
+        for row, check in zip(rows, self.checks, strict=True):
+            kind: Kind = "share" if math.isnan(check.difference) else "points"
+            bounds = number_text(check.low, kind), number_text(check.high, kind)
+            row["interval"] = "none" if math.isnan(check.low) else " to ".join(bounds)
+            row["limit"] = number_text(check.limit, kind)
+            row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
         answers = f"Answers: consilience report {shlex.quote(self.record['settings']['run'])}"
         return Output(
@@ -275,29 +272,22 @@ def gate(
     if junit and junit.suffix.lower() not in ("", ".xml"):
         raise ConsilienceError(f"checks in '{junit.suffix}'", expected=".xml", where=str(junit))
     try:
-        made = _checked(path, texts, baseline, protocol, prove=prove)
+        made = _checked(path, texts, baseline, protocol, prove)
     except ConsilienceError as error:
         if junit:
-            write_whole(junit, as_junit(str(path), [("gate", "error", str(error), "")]))
+            case = "gate", "error", str(error).rstrip(".")
+            write_whole(junit, as_junit(str(path), [case], []))
         raise
     if junit:
-        lacking = "{:,} of {:,} queries have no answer.".format(*made.lacking)
-        cases = [
-            (f"{one.rule} ({one.of})", one.verdict, f"{one.reason}.", lacking)
-            for one in made.checks
-        ]
-        write_whole(junit, as_junit(made.name, cases))
+        cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]
+        write_whole(junit, as_junit(made.name, cases, made.notes))
     return made
 
 
 def _checked(
-    path: str | Path,
-    texts: Sequence[str],
-    baseline: str | None,
-    protocol: Protocol | None,
-    *,
+    path: str | Path, texts: Sequence[str], baseline: str | None, protocol: Protocol | None,
     prove: bool,
-) -> Gate:
+) -> Gate:  # fmt: skip
     rules = [Rule.of(text) for text in dict.fromkeys(texts)]
     if not rules:
         todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
@@ -330,31 +320,26 @@ def _checked(
         names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
         items, rows = names.unique(), rule.rows(table, suite)
         checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
-    is_lacking = pl.all_horizontal(pl.col("answer", "excluded").is_null())
-    lacking = asked.coded.filter(is_lacking).height, asked.coded.height
     name = run.label + "".join(f" against {one.label}" for one in base)
     paths = {"run": str(run.path), "baseline": baseline}
     record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-    return Gate(f"{name} on {suite.name}", record, checks, notes, lacking)
+    return Gate(f"{name} on {suite.name}", record, checks, notes)
 
 
-def as_junit(name: str, cases: Sequence[tuple[str, str, str, str]]) -> bytes:
-    """A ``testsuite`` of the run; of each case its name, outcome (pass, fail, error), why, more.
-
-    GitLab reads the text of a failure, not its message.
-    """
-    outcomes = [outcome for _, outcome, *_ in cases]
-    counts = {"tests": f"{len(cases)}", "failures": f"{outcomes.count('fail')}"}
-    counts["errors"] = f"{outcomes.count('error')}"
+def as_junit(name: str, cases: Sequence[tuple[str, str, str]], notes: Sequence[str]) -> bytes:
+    """A ``testsuite`` of the run; of each case its name, outcome (pass, fail, error) and why."""
+    counts = {"tests": f"{len(cases)}"}
+    for tag, outcome in (("failures", "fail"), ("errors", "error")):
+        counts[tag] = f"{sum(of == outcome for _, of, _ in cases)}"
     root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(name)
     suite = ET.SubElement(root, "testsuite", counts, name=name, skipped="0")
-    for named, outcome, *reasons in cases:
-        of, reason, more = map(_text, (named, *reasons))
-        case = ET.SubElement(suite, "testcase", classname=name, name=of, time="0")
-        if outcome != "pass":
-            tag = "failure" if outcome == "fail" else "error"
-            ET.SubElement(case, tag, type=outcome, message=reason).text = f"{of}: {reason}"
-        ET.SubElement(case, "system-out").text = f"{reason}\n{more}".rstrip()
+    for written, outcome, why in cases:
+        named, reason = _text(written), _text(why)
+        case = ET.SubElement(suite, "testcase", classname=name, name=named, time="0")
+        if outcome != "pass":  # GitLab reads the content, not the message
+            fault = "failure" if outcome == "fail" else "error"
+            ET.SubElement(case, fault, type=outcome, message=reason).text = f"{named}: {reason}."
+        ET.SubElement(case, "system-out").text = _text("\n".join([f"{reason}.", *notes]))
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

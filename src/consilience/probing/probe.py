@@ -244,7 +244,8 @@ def plan_probe(
     start = time.monotonic()
     queries = plan.queries(loaded(plan, options, model, watch))
     loading = time.monotonic() - start
-    settings = settings_of(plan, queries, queries.table())
+    table = queries.table()
+    settings = settings_of(plan, queries, table)
     path = options.out or default_folder(options.model, settings)
     if record := record_of(path):
         refuse_other_run(record["settings"], as_recorded(settings), path)
@@ -255,7 +256,8 @@ def plan_probe(
     sizes = [len(design.labels or of.candidates.words)
              for design, of in zip(designs, plan.suite, strict=True)]  # fmt: skip
     is_open = options.candidates == "vocabulary"
-    variants, total = spread([len(one.variants) for one in designs]), sum(plan.sizes.values())
+    variants = spread([*table.group_by("group", "item").len()["len"].unique()])
+    total = sum(plan.sizes.values())
     varied = {name: len({*of}) for one in designs for name, of in one.levels.items()}
     factors = ", ".join(f"{name} {size}" for name, size in varied.items() if size > 1)
     return ProbePlan(

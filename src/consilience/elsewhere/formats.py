@@ -34,6 +34,7 @@ from consilience.files.read import (
 from consilience.files.rows import plain_name
 from consilience.files.tables import text_of
 from consilience.runs.run import no_run
+from consilience.suites.questions import COLUMN_JOIN
 
 Record = Mapping[str, Any]
 Rows = Iterator[tuple[Record, dict[str, Any]]]
@@ -71,7 +72,9 @@ def frames_in(
     ``columns``: the fields that the user names, of ``COLUMNS`` and of factors; that of a factor is
     empty where there is none. ``needed``: what a table must have.
     """
-    rows, names, named = None, list[str](), columns or {}
+    rows, names, named = None, list[str](), dict(columns or {})
+    if {"item", "group"} & {*named}:
+        named.setdefault("subject", "")  # which a log makes of its own item and group
     factors = {of: name for of, name in named.items() if of not in COLUMNS}
     if path.is_dir():
         if samples := sorted(path.rglob("samples_*.jsonl")):
@@ -113,14 +116,16 @@ def frames_in(
         lacking.remove("answer")
     if lacking and names:
         raise ConsilienceError(
-            f"no column {listed(lacking)} among {', '.join(names)}",
+            f"no column {listed([fields[of] for of in lacking])} among {', '.join(names)}",
             expected=f"{listed(needed)}, in upper or lower case", where=str(path),
             todo="Name yours: score --columns " + ",".join(f"{of}=YOURS" for of in lacking) + ".",
         )  # fmt: skip
-    is_read_by_polars = path.suffix == ".jsonl" and not any("." in name for name in names)
+    is_plain = not any("." in name for name in names) and COLUMN_JOIN not in "".join(
+        fields.values()
+    )
     parts = (
         table_parts(path, fields)
-        if is_read_by_polars
+        if is_plain and path.suffix == ".jsonl"
         else frames_of(
             {of: dig(row, name) for of, name in fields.items()} for row in chain(first_row, cells)
         )
@@ -160,9 +165,15 @@ def _cells(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def dig(record: Any, path: str) -> Any:
-    """The value of a field by its name, or by names with dots between, from outside to inside."""
+    """The value of a field by its name, or by names with dots between, from outside to inside.
+
+    Of names with ``+`` between it is the list of the values that are not empty.
+    """
     if isinstance(record, Mapping) and path in record:
         return record[path]
+    if COLUMN_JOIN in path:
+        values = [dig(record, name.strip()) for name in path.split(COLUMN_JOIN)]
+        return [value for value in values if value not in (None, "")]
     for name in path.split("."):
         record = record.get(name) if isinstance(record, Mapping) else None
     return record
@@ -233,8 +244,9 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
             "answer": pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
             "left_out": pl.when(pl.col("interaction_type") != "single_turn").then(turns),
         }  # fmt: skip
+        absent = {of: pl.lit(None, text) for of, name in fields.items() if not name}
         named_fields = {of: pl.coalesce([*map(_field, names)]) for of, names in factors.items()}
-        yield part.select(**columns | named_fields)
+        yield part.select(**columns | absent | named_fields)
 
 
 def exported(cells: object) -> dict[str, Any]:

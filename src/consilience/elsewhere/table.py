@@ -341,7 +341,8 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         is_same = of_items.filter(pl.col("order") > 1)["options"].max() == 1
         if is_same and any(one.drop_nulls().is_in([*{*LETTERS} - shown]).all() for one in said):
             found, expected = "the same options in all orders", "`options` as shown in each row"
-            raise ConsilienceError(found, expected=expected, where=table.where)
+            todo = "Of a column for each: --columns options=FIRST+SECOND."
+            raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
 

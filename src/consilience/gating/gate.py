@@ -222,6 +222,7 @@ class Gate(Displayed):
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
+    report: str  # The command that shows the answers
 
     @property
     def failed(self) -> Sequence[Check]:
@@ -248,7 +249,7 @@ class Gate(Displayed):
             row["limit"] = number_text(check.limit, kind)
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
-        answers = f"Answers: consilience report {shlex.quote(self.record['settings']['run'])}"
+        answers = f"Answers: {self.report}"
         return Output(
             {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
             [table] if self.is_open else [table, answers], cautions=self.notes,
@@ -321,9 +322,11 @@ def _checked(
         items, rows = names.unique(), rule.rows(table, suite)
         checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
     name = run.label + "".join(f" against {one.label}" for one in base)
-    paths = {"run": str(run.path), "baseline": baseline}
+    where = str(run.source or run.path)
+    paths = {"run": where, "baseline": baseline}
     record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-    return Gate(f"{name} on {suite.name}", record, checks, notes)
+    report = f"consilience report {shlex.quote(where)}" + " --out report.html" * bool(run.source)
+    return Gate(f"{name} on {suite.name}", record, checks, notes, report)
 
 
 def as_junit(name: str, cases: Sequence[tuple[str, str, str]], notes: Sequence[str]) -> bytes:

@@ -326,7 +326,8 @@ CAUTIONS = (
     Condition(
         "unmatched", _unmatched,
         "{count} ({share}) match no option, or no right answer of an open question, and count as "
-        "wrong; most often {texts}. --match reads texts by another rule.", "free-text.md",
+        "wrong; most often {texts}. Read them by a rule, such as --match contains or "
+        r"--match 'regex:([A-D])\W*$'.", "free-text.md",
     ),
     Condition(
         "unchecked", _unchecked,

@@ -67,7 +67,7 @@ TWO = [row("a", "A", options=["x", "y"], style="1"), row("a", "y", options=["x",
     ([row("a", "y", "y", options="x; y")], {}, [100, None, 100]),
     ([{"item": "a", "order": of, "one": of[0], "two": of[1], "gold": gold, "answer": "B"}
       for of, gold in (("xy", "A"), ("yx", "B"))],
-     {"options": "one+two"}, [0, 0, 50]),
+     {"options": "one+two"}, [0, 0, 0]),
     ([{"Nr.": "a", "Gold": "y", "ANSWER": "y"}], {"item": "Nr."}, [100, None, 100]),
     ([row("a", "x", paraphrase=1), row("a", "n", paraphrase=2), row("b", "x", paraphrase=1)], {}, [100, 0, 50]),
     ([row("a", "x", variant="v1"), row("a", "n", variant="v2"), row("b", "x", variant="v1"),

@@ -84,11 +84,12 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     assert "one:" in out and "two:" in out
     text = output(consilience, "analyze", "factors", *runs, "--format", "csv")
     rows = list(csv.DictReader(text.splitlines()))
-    numbers = {(row["run"], row["number"], row["factor"]): row for row in rows}
+    numbers = {(row["run"], row["table"], row["factor"] + row["level"]): row for row in rows}
     assert numbers["one", "consistency", "order"]["value"] == "0.0"
     assert numbers["two", "consistency", "order"]["value"] == "1.0"
-    assert float(numbers["one", "accuracy", "order=ABC"]["n"]) == 5
-    assert {"answer: main", "correctness: within questions"} <= {row["number"] for row in rows}
+    assert float(numbers["one", "levels", "orderABC"]["n"]) == 5
+    effects = {(row["outcome"], row["effect"]) for row in rows}
+    assert {("answer", "main"), ("correctness", "within questions")} <= effects
     for name, begins in (
         ("latex", "% needs"),
         ("md", "* one: The factors order and paraphrase"),

@@ -12,10 +12,11 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import Example
-from consilience.analysis.factor_effects import FactorTables
+from consilience.analysis.factor_effects import FactorTables, factor_tables
 from consilience.core.expectations import KINDS
-from consilience.core.factors import FACTORS
+from consilience.core.factors import FACTORS, FactorialDesign
 from consilience.core.text import counted, listed, truncated
+from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
@@ -306,6 +307,22 @@ class FactorView:
     def is_exact(self) -> bool:
         """Whether main effects and interactions are known."""
         return "main" in self.tables.components["effect"]
+
+
+def factor_views(
+    name: str, suite: Suite, answers: Prepared, noise: pl.DataFrame
+) -> list[FactorView]:
+    """The factors of a run; groups with the same factors are counted together, others not."""
+    designs: dict[FactorialDesign, list[str]] = {}
+    for relation in answers.relations:
+        if any(kind == "factor" for kind, _ in relation.design.parts):
+            designs.setdefault(relation.design.factorial, []).append(relation.id)
+    views = []
+    for design, groups in designs.items():
+        grids = {group: answers.views(suite[group], "strict")["pairs"] for group in groups}
+        label = name if len(designs) == 1 else f"{name}, {', '.join(groups)}"
+        views.append(FactorView(label, factor_tables(grids, design), noise))
+    return views
 
 
 def factor_table(views: Sequence[FactorView], title: str) -> Table:

@@ -7,19 +7,35 @@ import math
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import EXAMPLES, Example
+from consilience.analysis.examples import (
+    KINDS,
+    about,
+    changed_answers,
+    examples,
+    violated_examples,
+    with_prompts,
+)
+from consilience.analysis.patterns import (
+    annotated_kinds,
+    edit_table,
+    pair_table,
+    pattern_table,
+    with_changes,
+)
+from consilience.core import expectations
 from consilience.core.errors import By
-from consilience.core.expectations import KINDS
 from consilience.core.factors import Kind
+from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted, visible
 from consilience.endpoints.usage import cost_in_words
+from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
@@ -42,10 +58,12 @@ from consilience.report.table import (
     number_text,
     without_empty_columns,
 )
+from consilience.runs.run import Run
 from consilience.types import Suite
 
 NAMED = 3  # models in the title, sentences and tasks in the verdict
 MOST_FLIPS = 60  # answers that changed between runs
+EACH = 3  # examples of a kind
 MOST_EXAMPLES = 12  # labels that changed, with their texts
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
@@ -153,27 +171,35 @@ def _digest(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunView:
-    """What is shown of one run."""
+    """One run of a page."""
 
-    name: str  # Its label: the model, or what the user calls the run
-    record: Mapping[str, Any]  # ``run.json``; empty for a table of answers
+    run: Run
     suite: Suite
+    answers: Prepared  # Those that are counted
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
     warnings: Sequence[str] = ()
 
-    # Of facts and questions:
-    patterns: pl.DataFrame = field(default_factory=pl.DataFrame)  # Patterns of each group
-    edits: pl.DataFrame = field(default_factory=pl.DataFrame)  # What each kind of edit costs
-    examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
-    """The most informative items, by the description of their kind."""
-    violations: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=EXAMPLES))
-    factors: Sequence[analyses.FactorView] = ()  # What each factor changes, a view for each design
+    @property
+    def name(self) -> str:
+        return self.run.label
 
-    # Of sentence pairs:
-    changed: pl.DataFrame = field(default_factory=pl.DataFrame)  # ``CHANGED_ANSWERS_SCHEMA``
+    @cached_property
+    def factors(self) -> Sequence[analyses.FactorView]:
+        """What each factor changes, a view for each design; none of sentence pairs."""
+        if self.suite.words.over == "group":
+            return ()
+        noise = self.metrics.filter(metric=NOISE_FLOOR)
+        return analyses.factor_views(self.name, self.suite, self.answers, noise)
+
+    @cached_property
+    def changed(self) -> pl.DataFrame:
+        """The labels of sentence pairs that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
+        if self.suite.words.over != "group":
+            return pl.DataFrame()
+        return changed_answers(self.run.queries, self.answers.answers, self.suite)
 
 
 def report_page(
@@ -205,7 +231,7 @@ def report_page(
         "Differences": _differences(suite, compared, flips, found),
         "Examples": _examples(runs),
         "Cautions": [cautions] if cautions else [],
-        "Repeat": repeat([(run.name, run.record) for run in runs]).parts,
+        "Repeat": repeat([(run.name, run.run.record) for run in runs]).parts,
     }
     return Page(
         title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
@@ -330,7 +356,12 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
             yield replace(table, title=title)
-    edits = [run.edits.with_columns(run=pl.lit(run.name)) for run in runs if run.edits.height]
+    edits = [
+        edit_table(run.answers, run.suite, run.suite.protocol, annotated_kinds(run.suite))
+        for run in runs if words.over != "group"
+    ]  # fmt: skip
+    named = zip(edits, runs, strict=False)
+    edits = [of.with_columns(run=pl.lit(run.name)) for of, run in named if of.height]
     if edits:
         rows = pl.concat(edits)
         caption = (
@@ -351,8 +382,10 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
     if words.over != "group":
         yield from _figure(f"{words.group}s", _rows(runs, "whole"), words.group)
     for run in runs if words.has_means else ():
-        if run.patterns.height and not run.patterns.drop_nans("agreement").is_empty():
-            named = run.patterns.with_columns(pl.col("group").replace(suite.group_names))
+        pairs = pair_table(run.answers, suite, suite.protocol)
+        rows = with_changes(pattern_table(run.answers, suite, suite.protocol), pairs)
+        if not rows.drop_nans("agreement").is_empty():
+            named = rows.with_columns(pl.col("group").replace(suite.group_names))
             yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
     for run in runs:
         yield _group_table(run, of_run(run.name, runs))
@@ -410,7 +443,7 @@ def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     kinds = rows["kind"].unique(maintain_order=True)
     rows = rows.with_columns(pl.col("group").replace(names))
     rows = rows if len(runs) > 1 else rows.drop("run")
-    notes = [f"{kind}: {text}" for kind, text in KINDS.items() if kind in kinds]
+    notes = [f"{kind}: {text}" for kind, text in expectations.KINDS.items() if kind in kinds]
     notes.append("applicable: a map has the first answers, counted in each variant")
     title = "Violated expectations, in percent"
     yield frame_table(rows, title, VIOLATION_RATES, notes)
@@ -444,17 +477,20 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
     suite = runs[0].suite
     for run in runs:
         lead = of_run(run.name, runs)
-        for kind, chosen in run.examples.items():
+        found = {} if suite.words.over == "group" else examples(run.answers, suite, [*KINDS], EACH)
+        if suite.words.is_pooled:
+            found = with_prompts(found, run.answers.answers, run.run.texts())
+        for kind, chosen in found.items():
+            what = about(kind).partition(" (example")[0].replace("pattern", suite.words.variant)
             if chosen:
-                about = kind.partition(" (example")[0]
-                yield analyses.example_table(
-                    chosen, lead + about.replace("pattern", suite.words.variant)
-                )
+                yield analyses.example_table(chosen, lead + what)
         if not run.changed.is_empty():
             yield metric_tables.changed_answers_table(
                 run.changed, MOST_EXAMPLES, f"{lead}Labels that changed, the most confident first"
             )
-        for table in analyses.violation_examples(run.violations):
+        instances = run.answers.instances
+        sent = {key[1:]: text for key, text in run.run.texts().items()} if instances else {}
+        for table in analyses.violation_examples(violated_examples(instances, sent, EACH)):
             yield replace(table, title=lead + table.title)
 
 

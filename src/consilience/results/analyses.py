@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ from consilience import suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.correlations import correlation
 from consilience.analysis.examples import OF_FACTS
-from consilience.analysis.factor_effects import factor_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.factors import FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
@@ -198,7 +196,9 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
     for run in open_runs(paths):
         suite = run.suite
         suite = suite if groups is None else select_relations(suite, groups)
-        found, words = factor_views(run, suite, answers_of(run, suite)), suite.words
+        words, noise = suite.words, noise_floor_of(run.path)
+        noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise
+        found = layouts.factor_views(run.label, suite, answers_of(run, suite), noise)
         if not found:
             raise ConsilienceError(
                 f"no factor with two levels in a run of {words.item}s",
@@ -221,47 +221,10 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
         name: pl.concat(of.select(run, pl.all()) for run, of in zip(names, frame, strict=True))
         for name, frame in frames.items()
     }
+    named = (of.select(pl.lit(name).alias("table"), pl.all()) for name, of in tables.items())
+    numbers = pl.concat(named, how="diagonal_relaxed")
     verdict = layouts.factor_verdict(views)
-    return Output(tables, shown, verdict, layouts.view_notes(views), csv=_numbers(tables))
-
-
-def _numbers(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Every number of the tables in one: ``run, number, factor, value, low, high, ...``."""
-    pairs, counts = tables["consistency"], ("n", "n_excluded")
-    kept = ("run", "factor", *counts)
-    bounds = {"low": "corrected_low", "high": "corrected_high"}
-    frames = [
-        pairs.select(*kept, "value", "low", "high", number=pl.lit("consistency")),
-        pairs.select(*kept, value="chance", number=pl.lit("chance_consistency")),
-        pairs.select(*kept, value="corrected", **bounds, number=pl.lit("corrected_consistency")),
-        tables["components"].rename({"factors": "factor"}).with_columns(
-            number=pl.format("{}: {}", "outcome", "effect")
-        ),
-        tables["indices"].rename({"index": "number"}),
-        tables["levels"].with_columns(
-            number=pl.lit("accuracy"), factor=pl.format("{}={}", "factor", "level")
-        ),
-        tables["noise"].rename({"level": "factor"}).with_columns(number=pl.lit("noise_floor")),
-    ]  # fmt: skip
-    columns = ("run", "number", "factor", "value", "low", "high")
-    shares = ("share", "share_low", "share_high")
-    return pl.concat(frames, how="diagonal").select(*columns, *shares, *counts)
-
-
-def factor_views(run: Run, suite: Suite, answers: Prepared) -> list[layouts.FactorView]:
-    """The factors of questions; groups with the same factors are counted together, others not."""
-    designs: dict[FactorialDesign, list[str]] = {}
-    for relation in answers.relations:
-        if any(kind == "factor" for kind, _ in relation.design.parts):
-            designs.setdefault(relation.design.factorial, []).append(relation.id)
-    noise = noise_floor_of(run.path)
-    noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise
-    views = []
-    for design, names in designs.items():
-        grids = {name: answers.views(suite[name], "strict")["pairs"] for name in names}
-        label = run.label if len(designs) == 1 else f"{run.label}, {', '.join(names)}"
-        views.append(layouts.FactorView(label, factor_tables(grids, design), noise))
-    return views
+    return Output(tables, shown, verdict, layouts.view_notes(views), csv=numbers)
 
 
 SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")

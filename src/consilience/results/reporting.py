@@ -9,15 +9,6 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from consilience.analysis import patterns
-from consilience.analysis.examples import (
-    KINDS,
-    about,
-    changed_answers,
-    examples,
-    violated_examples,
-    with_prompts,
-)
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
 from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
@@ -33,12 +24,9 @@ from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
 from consilience.report.summary import Summary
 from consilience.results import comparing
-from consilience.results.analyses import factor_views
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
 from consilience.types import Suite
-
-EXAMPLES = 3  # of each kind
 
 
 def report(
@@ -112,44 +100,14 @@ def _measured(
         notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:
-        views.append(view_of(run, suite, of_all[run.label], asked[run.label]))
+        counted, answers = count_run(run, suite, of_all[run.label]), of_all[run.label]
+        warnings = notes_on(run, suite, asked[run.label], counted.metrics)
+        metrics = legible(counted.metrics)
+        views.append(RunView(run, suite, answers, metrics, counted.summary, warnings))
         advance(1)
-    answers = {label: one.answers for label, one in asked.items()}
-    questions = question_data(answers, suite, runs[0].queries)
+    tables = {label: one.answers for label, one in asked.items()}
+    questions = question_data(tables, suite, runs[0].queries)
     return report_page(views, compared, notes, flips, questions), views, notes
-
-
-def view_of(run: Run, suite: Suite, answers: Prepared, own: Prepared) -> RunView:
-    """What the page shows of a run: ``answers`` to groups of ``suite``.
-
-    ``own``: also the answers to what another run was not asked.
-    """
-    known, protocol = count_run(run, suite, answers), suite.protocol
-    view = RunView(
-        name=run.label,
-        record=run.record,
-        suite=suite,
-        metrics=legible(known.metrics),
-        summary=known.summary,
-        warnings=notes_on(run, suite, own, known.metrics),
-    )
-    if suite.words.over == "group":
-        return replace(view, changed=changed_answers(run.queries, answers.answers, suite))
-    pairs = patterns.pair_table(answers, suite, protocol)
-    rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
-    found = examples(answers, suite, list(KINDS), EXAMPLES)
-    if suite.words.is_pooled:
-        found = with_prompts(found, answers.answers, run.texts())
-    sent = {key[1:]: text for key, text in run.texts().items()} if answers.instances else {}
-    kinds = patterns.annotated_kinds(suite)
-    return replace(
-        view,
-        patterns=rows,
-        edits=patterns.edit_table(answers, suite, protocol, kinds),
-        examples={about(kind): of_kind for kind, of_kind in found.items()},
-        violations=violated_examples(answers.instances, sent, EXAMPLES),
-        factors=factor_views(run, suite, answers),
-    )
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -329,7 +329,7 @@ addEventListener("keydown", event => {
   part("text").select();
 });
 const other = runs.length > 1 ? `that of ${runs[0]}, whose prompts are shown` : `that to the first ${words[2]}`;
-part("legend").textContent = `\u2713 right, \u2717 wrong, ${data.patterns ? `\u2248 right for another ${words[1]}, ` : ""}\u2013 no answer; \u2260 another answer than ${other}. Keys: \u2191 \u2193, / finds a text.${data.patterns ? " [X] is the subject, [Y] the place of the answer." : ""}`;
+part("legend").textContent = `\u2713 right, \u2717 wrong, ${data.patterns ? `\u2248 right for another ${words[1]}, ` : ""}\u2013 no answer; \u2260 another answer than ${other}. Keys: \u2191 \u2193, / finds a text.${data.patterns ? " [Y] is the place of the answer." : ""}`;
 addEventListener("hashchange", openAddress);
 const PRINTED = 50;
 addEventListener("beforeprint", () => {

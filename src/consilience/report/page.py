@@ -43,7 +43,7 @@ from consilience.report import comparison_tables as comparisons
 from consilience.report.cautions import SHOWN, by_run, ranked
 from consilience.report.export import html_text
 from consilience.report.questions import packed
-from consilience.report.summary import KEY, NO_OPTION, VIOLATIONS, Summary
+from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, VIOLATIONS, Summary
 from consilience.report.table import (
     CI,
     NAN,
@@ -280,7 +280,25 @@ def _verdict(run: RunView) -> Iterator[str]:
             for row in rows if row.metric == "accuracy"
         )  # fmt: skip
     elif len(known) < NAMED:
-        yield from analyses.factor_verdict(run.factors)[:1] or run.summary.groups_in_words(UNIT)
+        yield from analyses.factor_verdict(run.factors)[:1] or _extremes(run)
+    judged = {row.metric: f"{100 * row.value:.1f}" for row in rows if row.metric in OF_JUDGES}
+    if len(judged) == len(OF_JUDGES):
+        position, kappa = (judged[metric] for metric in OF_JUDGES)
+        yield (
+            f"Its position preference is {position}: 0 is none, and at 100 the reply shown first "
+            f"always wins. Its kappa with the labels is {kappa}: at 100 it is always right."
+        )
+
+
+def _extremes(run: RunView) -> Iterator[str]:
+    """The least and the most consistent groups; nothing where there are none."""
+    least, most = (
+        ", ".join(f"{label} ({100 * value:.0f}{UNIT})" for label, value in groups)
+        for groups in (run.summary.least, run.summary.most)
+    )
+    if least:
+        variants = f"{run.suite.words.variant.capitalize()}s"
+        yield f"{variants} agree least in {least}; most in {most}."
 
 
 def _rest(value: float) -> str:
@@ -300,7 +318,7 @@ def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
         yield {
             "label": row.label, **numbers, "chance": 100 * chance,
             "meaning": f"{row.meaning[:1].upper()}{row.meaning[1:]}{by_chance}.",
-            "has_baseline": "consistency" not in row.metric and not math.isnan(row.baseline),
+            "has_baseline": "accuracy" in row.metric and not math.isnan(row.baseline),
         }  # fmt: skip
 
 

@@ -22,8 +22,8 @@ from consilience.types import Relation, Suite, SuiteWords
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
 NO_OPTION = "no_option"
 OF_JUDGES = {
-    "position_preference": "reply shown first wins both orders",
-    "label_kappa": "agreement with labels above chance",
+    "position_preference": "toward the reply shown first; 0 is none",
+    "label_kappa": "agreement with the labels above chance",
 }
 """Metric and meaning of the rows of questions with two options each, asked in both orders."""
 
@@ -116,7 +116,13 @@ class Summary:
             chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
             cells = row.value, Cell(low=row.low, high=row.high), row.baseline
             rows.append([row.label, *cells, row.meaning + chance])
-        notes = [*self.groups_in_words(), *self._explanations()]
+        notes = [*self._explanations()]
+        if self.least:
+            least, most = (
+                ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
+                for groups in (self.least, self.most)
+            )
+            notes.insert(0, f"Least consistent: {least}. Most: {most}.")
         return Table(self.title, columns, rows, notes)
 
     def _explanations(self) -> Iterator[str]:
@@ -133,18 +139,6 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
         return asdict(self)
-
-    def groups_in_words(self, unit: str = "") -> Iterator[str]:
-        """The least and the most consistent groups; nothing where there are none.
-
-        ``unit``: what follows a number outside a table of percentages.
-        """
-        least, most = (
-            ", ".join(f"{label} {value * 100:.0f}{unit}" for label, value in groups)
-            for groups in (self.least, self.most)
-        )
-        if least:
-            yield f"Least consistent: {least}. Most: {most}."
 
 
 def summarize(

@@ -24,12 +24,12 @@ from consilience.runs.run import Run
 from consilience.types import Relation, Suite
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CountedRun:
     """Answers and their numbers."""
 
     suite: Suite
-    answers: Prepared
+    prepared: Prepared  # The answers
     metrics: pl.DataFrame
     baseline: pl.DataFrame  # The metrics table of the majority baseline
     summary: Summary
@@ -44,7 +44,7 @@ class CountedRun:
     @cached_property
     def changes(self) -> pl.DataFrame:
         """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
-        return form_changes(self.answers, self.suite, self.protocol)
+        return form_changes(self.prepared, self.suite, self.protocol)
 
 
 def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:
@@ -68,7 +68,7 @@ def count_run(run: Run, suite: Suite | None = None, answers: Answers | None = No
     """
     chosen, floor = suite or run.suite, noise_floor_of(run.path)
     counted = count_answers(run.answers if answers is None else answers, chosen, run.label, floor)
-    return replace(counted, notes=notes_on(run, chosen, counted.answers, counted.metrics))
+    return replace(counted, notes=notes_on(run, chosen, counted.prepared, counted.metrics))
 
 
 def notes_on(run: Run, suite: Suite, answers: Prepared, metrics: pl.DataFrame) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -263,8 +263,8 @@ def _model_of(model: Any, kind: Kind, options: Mapping[str, Any]) -> LanguageMod
 def _result_of(
     of: CountedRun, run: Run, temporary: TemporaryDirectory[str] | None = None
 ) -> Result:
-    counted = (of.suite, of.metrics, of.summary, of.baseline, of.notes)
-    return Result(run.named_by_model(), *counted, temporary)
+    counted = {one.name: getattr(of, one.name) for one in fields(of)}
+    return Result(**counted, run=run.named_by_model(), temporary=temporary)
 
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
@@ -335,10 +335,10 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
         case "factor":  # of facts: pattern and language
             table = metric_tables.language_table(metrics, suite)
         case "pattern" | "variant":
-            patterns = pattern_table(run.answers, suite, run.protocol)
+            patterns = pattern_table(run.prepared, suite, run.protocol)
             table = analysis_tables.pattern_table(patterns, suite)
         case "item":
-            items = item_agreement(run.answers, suite, run.protocol)
+            items = item_agreement(run.prepared, suite, run.protocol)
             if (path / "run.json").exists():
                 first = {group.id: group.design.variants[0] for group in suite}
                 texts, keys = Run.open(path).texts(), items.select("group", "item").rows()

@@ -16,13 +16,12 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import legible
-from consilience.probing.counting import count_run, counted_by, notes_on
+from consilience.probing.counting import CountedRun, count_run, counted_by, notes_on
 from consilience.report import charts, export
 from consilience.report.cautions import by_run, ranked
 from consilience.report.export import Displayed, Output
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
-from consilience.report.summary import Summary
 from consilience.results import comparing
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
@@ -110,17 +109,12 @@ def _measured(
     return report_page(views, compared, notes, flips, questions), views, notes
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Result(Displayed):
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class Result(Displayed, CountedRun):
     """What a model answered, and how consistent that is: ``metrics``, ``answers``, ``summary``."""
 
     run: Run
-    suite: Suite
-    metrics: pl.DataFrame  # The metrics table: one row a number (``METRICS_SCHEMA``)
-    summary: Summary  # The headline numbers, with those of the majority baseline
-    baseline: pl.DataFrame = field(repr=False)  # The metrics table of the majority baseline
-    notes: Sequence[str]
-    temporary: TemporaryDirectory[str] | None = field(default=None)
+    temporary: TemporaryDirectory[str] | None = None
     """The folder of a run that is not kept: it lives as long as this value."""
 
     def __fspath__(self) -> str:
@@ -139,10 +133,6 @@ class Result(Displayed):
     def folder(self) -> Path | None:
         """The folder that the run is kept in; None for a temporary one."""
         return None if self.temporary else self.run.path
-
-    @property
-    def protocol(self) -> Protocol:
-        return self.suite.protocol
 
     @property
     def answers(self) -> pl.DataFrame:

@@ -107,7 +107,7 @@ def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -
         after = _measured(measures, model, path.with_name("after"))
         compared, harms = dict[str, pl.DataFrame](), list[dict[str, Any]]()
         for name, run in before.items():
-            tables = {"before": run.answers, "after": after[name].answers}
+            tables = {"before": run.prepared, "after": after[name].prepared}
             compared[name] = compare(tables, run.suite, run.protocol)
             place = _beside(path.with_name("comparison"), name)
             write_whole(place.with_name(f"{place.name}.csv"), csv_of(compared[name]))

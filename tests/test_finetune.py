@@ -442,12 +442,6 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     assert again == first
     assert sorted(each.name for each in place.iterdir()) == ["rte", "training.json"]
     assert (place / "rte" / WEIGHTS).stat().st_mtime_ns == written
-    record = json.loads((place / "training.json").read_text())
-    whole = (place / "training.json").read_text()
-    del record["validation"]
-    (place / "training.json").write_text(json.dumps(record))
-    refused("not the record of a training: no 'validation'", train, plain, place, epochs=1)
-    (place / "training.json").write_text(whole)
     refused(r"another run: its epochs is 1, .*Choose another", train, plain, place, epochs=2)
     refused("its tasks is", train, plain, place, (replace(ONE[0], train=make(14)),), epochs=1)
     refused("its input is not set", train, plain, place, input="string", epochs=1)

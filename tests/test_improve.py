@@ -24,7 +24,7 @@ from consilience.train.improvement import Improved, Outcome
 from consilience.train.trainer import TrainingFolder
 from test_train import PATTERNS, SUITE, relation, train, trainer_of, training
 
-ROW = "seed-42/improved/lambda-1"
+ROW = "seed-42"
 
 
 def only_train(spec, folder, row=ROW, **change):
@@ -67,9 +67,11 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     again = train(spec, out)
     assert record.stat().st_mtime_ns == stamp
     assert again.best.metrics.equals(result.best.metrics, null_equal=True)
-    refused(r"another run: its train_facts is 8, now asked is 4", train, spec, out, train_facts=4)
-    whole = json.loads(record.read_text())
-    for text in ("[]", "{", "7", json.dumps({k: whole[k] for k in ("settings", "finished")})):
+    refused("another run: its train_facts is 8, now asked is 4", train, spec, out, train_facts=4)
+    refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, weight=2.0)
+    refused("another run: its limit is", train, spec, out, limit=1, seeds=(42, 43))
+    assert {path.name for path in out.iterdir()} == {"before", "seed-42"}, "nothing was trained"
+    for text in ("[]", "{", "7", json.dumps({"settings": {}})):
         record.write_text(text)
         refused(r"training\.json: not the record of a training", train, spec, out)
 
@@ -109,10 +111,10 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
     spec = model_folder("bert")
     train(spec, tmp_path / "vote", loss="vote", epochs=1)
     only_train(spec, tmp_path / "words", weight=0.0, epochs=1)
-    one = weights_of(tmp_path / "vote", "seed-42/teacher/lambda-0")
+    one = weights_of(tmp_path / "vote", "teacher-42")
     other = weights_of(tmp_path / "words")
     assert all(torch.equal(one[name], other[name]) for name in one)
-    taught = tmp_path / "vote" / "seed-42" / "teacher" / "lambda-0" / "model"
+    taught = tmp_path / "vote" / "teacher-42" / "model"
     trainer = trainer_of(taught, tmp_path / "t", loss="vote", epochs=1)
     item = trainer.steps.items[0]
     scores, _ = trainer.read(trainer.model, trainer.steps.tensors([item.asks]))
@@ -165,7 +167,7 @@ def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
 
 def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatch):
     spec = model_folder("bert")
-    with pytest.raises(ConsilienceError, match="lambda-1: the loss is nan at step 1.*are complete"):
+    with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 
     def full(self, *args, **kwargs):
@@ -247,12 +249,11 @@ def test_a_folder_belongs_to_the_weights_of_its_training(model_folder, tmp_path)
     for weight in model.parameters():
         weight.data += 1
     model.save_pretrained(base)
-    refused("another run: its weights is", train, base, tmp_path / "o", epochs=1)
+    refused("another run", train, base, tmp_path / "o", epochs=1)
 
 
 @pytest.mark.parametrize(("options", "message"), cases("improve_bad"))
-def test_what_is_wrong_is_one_message(consilience, command, tmp_path, options, message):
-    (tmp_path / "text.jsonl").write_text('{"text": "x"}\n{"line": "y"}\n')
+def test_what_is_wrong_is_one_message(consilience, command, options, message):
     assert message in " ".join(refusal(consilience, *command, *options).split())
 
 

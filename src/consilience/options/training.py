@@ -40,7 +40,7 @@ class ImproveOptions(Options):
         "Language modelling on the filled patterns (of facts), on --text, or on nothing.",
         is_rare=True)] = None
     text: Annotated[OptionalPath, Option(
-        "Text for --mlm: lines, or JSON lines with 'text'.", "FILE", is_rare=True)] = None
+        "Lines of text, for perplexity and --mlm.", "FILE", is_rare=True)] = None
     train_facts: Annotated[int, Option(
         "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
     batch_size: Annotated[int, Option("Facts or questions in a step.", min=1, is_rare=True)] = 8

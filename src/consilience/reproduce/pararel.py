@@ -38,7 +38,7 @@ from consilience.suites.layouts import N_TO_1
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]
 SEED = 42
-AFTER = f"seed-{SEED}/improved/after"  # The run after a training, in its folder
+AFTER = f"seed-{SEED}/after"  # The run after a training, in its folder
 
 LAMBDAS = (0.1, 0.5, 1.0)  # Tried in Section 8.2; validation chooses
 CHOSEN_BY = ("consistent_accuracy", "corrected_consistency")  # The second one decides ties

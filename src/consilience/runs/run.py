@@ -171,7 +171,7 @@ class Run:
 NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
 """Options that say where and how fast a run is asked, not what."""
 
-TRAINED = re.compile(r"(?<=[^/])/seed-\d+/[^/]+/lambda-[^/]+/(model|adapter)/?$")
+TRAINED = re.compile(r"(?<=[^/])/seed-\d+/(model|adapter)/?$")
 """Where ``improve`` puts a model and its adapter in its folder."""
 
 

@@ -288,15 +288,11 @@ class PairTrainer(BatchTrainer):
 
     def validate(self) -> dict[str, float]:
         """Accuracy of every task; of the main task also as ``accuracy``, with its ``loss``."""
-        self.heads.eval()
-        metrics: dict[str, float] = {}
-        for task, pairs in self.validation.items():
-            accuracy, loss = self.judge(task, pairs)
-            if not metrics:
-                metrics |= {"accuracy": accuracy, "loss": loss}
-            metrics[f"{task}_accuracy"] = accuracy
-        self.heads.train()
-        return metrics
+        self.heads.eval()  # the Trainer begins each step with train()
+        judged = {task: self.judge(task, pairs) for task, pairs in self.validation.items()}
+        accuracy, loss = next(iter(judged.values()))
+        of_tasks = {f"{task}_accuracy": accuracy for task, (accuracy, _) in judged.items()}
+        return {"accuracy": accuracy, "loss": loss, **of_tasks}
 
     def judge(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
         """Accuracy and mean cross-entropy, in batches of pairs of one length."""
@@ -355,7 +351,7 @@ def train_classifier(
         "validation": [one.validation and one.validation.digest for one in sources],
     }
     made = partial(PairTrainer, options, sources, folder)
-    return trained(TrainingFolder(folder, settings), made, ("epochs", "notes"), watch)
+    return trained(TrainingFolder(folder, settings), made, watch)
 
 
 def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
@@ -426,17 +422,15 @@ class Finetuning(Displayed):
             "epochs": Column("epochs", "count"),
         }  # fmt: skip
         title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
-        model, data = Path(best["folder"]) / task, options.validation
-        if data.endswith(("#1", "#2")):  # the other half
-            data = data[:-1] + ("2" if data.endswith("1") else "1")
-        measure = f"consilience probe --model {model} --suite {options.task}"
+        model = Path(best["folder"]) / task
         shown: list[Table | str] = [
             frame_table(rows, title, columns),
             f"Models: {options.out}/seed-*/{task}; best validation: {model}",
             "Load it:",
             "  from transformers import pipeline",
             f'  model = pipeline("text-classification", model="{model}")',
-            f"Measure its consistency: {measure} --data {data}",
+            "Measure its consistency on pairs that it has not seen:",
+            f"  consilience probe --model {model} --suite {options.task} --data FILE",
         ]
         notes = next(iter(self.trainings.values()))["notes"]  # the same of every seed
         return Output({"seeds": seeds}, shown, (), notes, {"model": options.model, "task": task})

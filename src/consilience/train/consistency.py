@@ -31,7 +31,7 @@ from consilience.core.expectations import linked_questions
 from consilience.core.items import Floats
 from consilience.core.provenance import versions
 from consilience.core.text import counted, listed
-from consilience.files.read import read_rows, read_text
+from consilience.files.read import read_text
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
 from consilience.models.batches import head_at, positions
@@ -133,15 +133,9 @@ class Training:
                 named = {"train_groups": ("train",), "validation_groups": ("validation",)}
         else:
             suite = suites.load_suite(options.suite)
-        lines: list[str] = []
-        if options.text and options.text.suffix == ".jsonl":
-            for where, row in read_rows(options.text):
-                if "text" not in row:
-                    raise ConsilienceError("no 'text'", expected="a text in 'text'", where=where)
-                lines.append(str(row["text"]).strip())
-        elif options.text:
-            lines = [line.strip() for line in read_text(options.text).splitlines()]
-        return cls(replace(options, **named), suite, [*filter(None, lines)]).with_defaults()
+        lines = read_text(options.text).splitlines() if options.text else []
+        texts = [*filter(None, map(str.strip, lines))]
+        return cls(replace(options, **named), suite, texts).with_defaults()
 
     def with_defaults(self) -> Training:
         """The training with every option set; the defaults of facts and of questions differ."""
@@ -250,49 +244,46 @@ class Training:
 
     def check(self) -> None:
         """Refuse what cannot be carried out or would mean nothing."""
-        options, suite = self.options, self.suite
-        locate(options.model)  # an impossible name raises
-        group = "group" if self.asks_questions else "relation"
+        options, suite, new = self.options, self.suite, self.asks_questions
         train, validation = options.train_groups, options.validation_groups
-        if self.trained_factors == ():
-            raise ConsilienceError("no factor is left to train on", todo="Hold out fewer.")
-        if shared := {*train} & {*validation}:
-            raise ConsilienceError(
-                f"{', '.join(sorted(shared))} to train on and to validate on",
-                expected=f"different {group}s",
-            )
-        for flag, ids in (("--train-groups", train), ("--validation-groups", validation)):
-            if not ids:
-                raise ConsilienceError(f"no {group}s in {flag}", todo=f"Name some: {flag}.")
+        group = "group" if new else "relation"
+        locate(options.model)  # an impossible name raises
+        plan_of(
+            self.asked((*train, *validation), None, options.vary), suite
+        )  # what is unknown raises
+        shared = sorted({*train} & {*validation})
         varied = [factor_of(one) for one in options.vary or ()]
-        if unknown := {*options.hold_out_factor} - {*varied}:
-            raise ConsilienceError(
-                f"--hold-out-factor {','.join(sorted(unknown))}",
-                expected=f"a factor that --vary names: {', '.join(varied) or 'none'}",
-            )
-        plan_of(self.asked((*train, *validation), None), suite)  # an unknown group or factor raises
+        unvaried = sorted({*options.hold_out_factor} - {*varied})
+        of_facts = {"patterns", "pairs-vocabulary"} & {options.mlm, options.loss} if new else ()
+        is_open, known, several = False, list[str](), list[str]()
         if isinstance(suite, Questions):
-            for of_facts in {"patterns", "pairs-vocabulary"} & {options.mlm, options.loss}:
-                found = f"'{of_facts}' in a training on questions"
-                raise ConsilienceError(found, expected="one on facts")
-            if not all(one.options for one in suite.items if one.group in (*train, *validation)):
-                raise ConsilienceError("open questions", expected="questions with options")
-        elif several := [one for one in validation if suite.relation(one).cardinality != "N-1"]:
+            is_open = any(
+                not one.options and one.group in (*train, *validation) for one in suite.items
+            )
+        else:
             known = [one.id for one in suite.relations if one.cardinality == "N-1"]
-            raise ConsilienceError(
-                f"{', '.join(several)} in --validation-groups: a subject has several right "
-                "answers, so accuracy and Consistent-Acc are not defined",
-                expected="N-1 relations",
-                todo=f"Known: {listed(known, 12)}.",
-            )
-        if not self.test_groups:
-            raise ConsilienceError(f"no {group} is left to test on", todo="Train on fewer.")
-        if options.mlm == "file" and len(self.lines) <= HELD_OUT:
-            raise ConsilienceError(
-                f"{len(self.lines)} lines of text",
-                expected=f"more than the {HELD_OUT} that are held out",
-                todo="Give more text, or use --mlm patterns.",
-            )
+            several = [one for one in validation if one not in known]
+        for is_there, found, expected, todo in (
+            (self.trained_factors == (), "no factor is left to train on", "", "Hold out fewer."),
+            (shared, f"{', '.join(shared)} to train on and to validate on",
+             f"different {group}s", ""),
+            (not train, f"no {group}s in --train-groups", "", "Name some: --train-groups."),
+            (not validation, f"no {group}s in --validation-groups", "",
+             "Name some: --validation-groups."),
+            (unvaried, f"--hold-out-factor {','.join(unvaried)}",
+             f"a factor that --vary names: {', '.join(varied) or 'none'}", ""),
+            (of_facts, f"'{', '.join(of_facts)}' in a training on questions", "one on facts", ""),
+            (is_open, "open questions", "questions with options", ""),
+            (several, f"{', '.join(several)} in --validation-groups: a subject has several right "
+             "answers, so accuracy and Consistent-Acc are not defined", "N-1 relations",
+             f"Known: {listed(known, 12)}."),
+            (not self.test_groups, f"no {group} is left to test on", "", "Train on fewer."),
+            (options.mlm == "file" and len(self.lines) <= HELD_OUT,
+             f"{len(self.lines)} lines of text", f"more than the {HELD_OUT} that are held out",
+             "Give more text, or use --mlm patterns."),
+        ):  # fmt: skip
+            if is_there:
+                raise ConsilienceError(found, expected=expected, todo=todo)
 
 
 def factor_of(text: str) -> str:
@@ -743,6 +734,7 @@ class ConsistencyTrainer(BatchTrainer):
             base = locate(self.options.model).base
             adapted.peft_config["default"].base_model_name_or_path = base
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
+            self.loaded.tokenizer.save_pretrained(folder / "adapter")
             card = adapter_card(self.training, base, self.loaded.kind)
             (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
@@ -772,15 +764,15 @@ PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 def adapter_card(training: Training, base: str, kind: str) -> str:
     """The card of an adapter: its base, how it was trained, and how it is loaded."""
     options, version = training.options, versions()["consilience"]
-    auto = "AutoPeftModelForCausalLM" if kind == "causal" else "AutoPeftModel"
     return (
         f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
         f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
         f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
         f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
         f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
-        f"{options.epochs} epochs, seed {training.seed}.\n\n"
-        f'```python\nfrom peft import {auto}\n\nmodel = {auto}.from_pretrained("FOLDER")\n```\n'
+        f"{options.epochs} epochs, seed {training.seed}. It loads on its base where peft is "
+        f"installed:\n\n```python\nfrom transformers import pipeline\n\n"
+        f'model = pipeline("{PIPELINES[kind]}", model="FOLDER")\n```\n'
     )
 
 
@@ -821,7 +813,7 @@ def train(training: Training, path: Path, watch: Watch = SILENT) -> dict[str, An
             )
         return made
 
-    return trained(TrainingFolder(path, training.settings), trainer, ("checkpoint",), watch)
+    return trained(TrainingFolder(path, training.settings), trainer, watch)
 
 
 @torch.inference_mode()

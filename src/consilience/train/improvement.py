@@ -46,8 +46,6 @@ from consilience.train.consistency import (
 from consilience.train.trainer import is_first_process, quiet_transformers
 from consilience.types import Suite
 
-IMPROVED = "improved"  # The folder of a seed's training and runs
-
 MARGIN = 2.0
 """A harm is ruled out where the 95 % interval of a loss ends within this many points."""
 
@@ -78,45 +76,42 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Output
 def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -> Improved | None:
     """Train with each seed, and measure what was not trained before and after.
 
-    ``folder`` gets the run ``before``, and for each seed ``improved`` with ``lambda-*`` (of
-    ``train``), the run ``after`` and ``comparison.csv``; what else is measured ends in its name.
-    Existing output is reused. Of several processes (``accelerate launch``) all train and the first
-    one measures; the others return None.
+    ``folder`` gets the run ``before``, and for each seed ``seed-N``: what ``train`` writes, the run
+    ``after`` and ``comparison.csv``; what else is measured ends in its name. Existing output is
+    reused. Of several processes (``accelerate launch``) all train and the first one measures; the
+    others return None.
     """
     options, measures = training.options, measures_of(training)
-    trained, records = dict[int, Path](), dict[int, Mapping[str, Any]]()
     is_first, kind = is_first_process(options.device), training.load().kind
+    before, texts, outcomes = dict[str, CountedRun](), None, list[Outcome]()
+    if is_first:
+        watch.say("measuring the model before")
+        before = _measured(measures, options.model, folder / "before")
+        texts = _losses(training, options.model)
     for seed in options.seeds:
         of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
         if options.loss == "vote" and training.learns_sentences:
             watch.say(f"training the teacher, seed {seed}")
-            teacher = place / "teacher" / "lambda-0"
+            teacher = folder / f"teacher-{seed}"
             train(of_seed.with_options(loss="pairs", weight=0.0), teacher, watch)
             of_seed = of_seed.with_options(model=str(teacher / "model"))
         watch.say(f"training seed {seed}, lambda {options.weight:g}")
-        trained[seed] = place / IMPROVED / f"lambda-{options.weight:g}"
-        records[seed] = train(of_seed, trained[seed], watch)
-    if not is_first:
-        return None
-    watch.say("measuring the model before")
-    before = _measured(measures, options.model, folder / "before")
-    texts, outcomes = _losses(training, options.model), list[Outcome]()
-    for seed, path in trained.items():
+        record, model = train(of_seed, place, watch), place / "model"
+        if not is_first:
+            continue
         watch.say(f"measuring seed {seed}")
-        model = path / "model"
-        after = _measured(measures, model, path.with_name("after"))
+        after = _measured(measures, model, place / "after")
         compared, harms = dict[str, pl.DataFrame](), list[dict[str, Any]]()
         for name, run in before.items():
             tables = {"before": run.prepared, "after": after[name].prepared}
             compared[name] = compare(tables, run.suite, run.protocol)
-            place = _beside(path.with_name("comparison"), name)
-            write_whole(place.with_name(f"{place.name}.csv"), csv_of(compared[name]))
+            write_whole(_beside(place / "comparison", name, ".csv"), csv_of(compared[name]))
             harms += harm_rows(compared[name], run.suite, name)
         if texts is not None and (losses := _losses(training, model)):
             harms.append(text_row(texts, losses))
         metrics = after[""].metrics
-        outcomes.append(Outcome(seed, model, records[seed], metrics, compared[""], harms))
-    return Improved(training, folder, kind, before[""], outcomes)
+        outcomes.append(Outcome(seed, model, record, metrics, compared[""], harms))
+    return Improved(training, folder, kind, before[""], outcomes) if is_first else None
 
 
 def measures_of(training: Training) -> dict[str, Measure]:
@@ -166,11 +161,13 @@ def planned(training: Training) -> Output:
     has_teacher = options.loss == "vote" and training.learns_sentences
     trainings = len(options.seeds) * (1 + has_teacher)
     teacher = ", half of them of a teacher" * has_teacher
+    learned = counted(sum(parts["train"].sizes.values()), "query", "queries")
     times = counted(options.epochs, "time")
-    lines.append(f"work: {counted(trainings, 'training')}{teacher}; each reads them {times}")
+    lines.append(f"work: {counted(trainings, 'training')}{teacher}; each learns {learned} {times}")
     queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
     lines.append(f"queries before, and again after each seed: {each}")
+    lines.append("A query that is learned takes about three times one that is asked.")
     lines.append("Nothing was trained. Rerun without --dry-run to start.")
     return Output(shown=lines, facts={"trainings": trainings, "queries": queries})
 
@@ -184,9 +181,9 @@ def _measured(
     }
 
 
-def _beside(place: Path, name: str) -> Path:
+def _beside(place: Path, name: str, suffix: str = "") -> Path:
     """Where a measure is kept: at the place, or beside it with its name."""
-    return place.with_name(f"{place.name}-{name}") if name else place
+    return place.with_name(f"{place.name}{'-' * bool(name)}{name}{suffix}")
 
 
 def _losses(training: Training, model: str | Path) -> Losses | None:
@@ -324,7 +321,7 @@ class Improved(Displayed):
         best, suite, checkpoint = self.best, self.before.suite, self.best.record["checkpoint"]
         updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
         adapter = [f"Its adapter, for peft: {best.model.with_name('adapter')}"]
-        runs = f"before={self.folder / 'before'} after={best.model.parents[1] / 'after'}"
+        runs = f"before={self.folder / 'before'} after={best.model.with_name('after')}"
         shown: list[Table | str] = [
             comparison_table(best.compared, suite),
             *[self.seed_table()] * (len(self.outcomes) > 1),

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,6 @@ from consilience.runs.folder import refuse_other_run
 FILE = "training.json"
 """The record of a training: settings, versions, whether it is finished, history, result."""
 
-WRITE_FAULTS = ("Error while serializing", "inline_container", "PytorchStreamWriter")
-"""In the message of a failed write of safetensors or torch, which has no errno."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingFolder:
@@ -52,66 +50,41 @@ class TrainingFolder:
 
         A folder without a checkpoint was taken by mistake, and is free.
         """
-        record: Mapping[str, Any] = {"finished": False}
+        is_finished = False
         if (self.path / FILE).exists():
-            record = self.record()
+            is_finished = bool(self.record()["finished"])
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             found, todo = "not empty, and not the folder of a training", f"{OTHER_OUT}."
             raise ConsilienceError(found, where=str(self.path), todo=todo)
-        if record["finished"] or any(self.path.glob("checkpoint*")):
-            refuse_other_run(record["settings"], json.loads(json.dumps(self.settings)), self.path)
+        if is_finished or any(self.path.glob("checkpoint*")):
+            now = json.loads(json.dumps(self.settings))
+            refuse_other_run(self.record()["settings"], now, self.path)
         else:
-            self._write(finished=False)
-        if record["finished"]:
-            self._remove_checkpoints()  # of a process that was killed at its very end
-        return bool(record["finished"])
+            self.write(finished=False)
+        return is_finished
 
-    def record(self, *needed: str) -> dict[str, Any]:
-        """The record of the training; raises without a ``needed`` field."""
-        problem = ""
+    def record(self) -> dict[str, Any]:
+        """The record of the training: ``settings``, whether it is ``finished``, the result."""
+        path = self.path / FILE
         try:
-            record: dict[str, Any] = parse_json((self.path / FILE).read_bytes())
-            if lacking := {"settings", "finished", *needed} - {*dict(record)}:
-                problem = f"no '{min(lacking)}'"
-        except OSError as error:
-            problem = error.strerror or str(error)
-        except (ValueError, TypeError) as error:
-            problem = str(error)
-        if problem:
-            raise ConsilienceError(
-                f"not the record of a training: {problem}",
-                where=str(self.path / FILE),
-                todo=f"Restore it. {OTHER_OUT}, or remove the folder, to train again.",
-            )
-        return record
-
-    def finish(self, **result: Any) -> None:
-        """Record the result of the training, and remove what only a resumed training needs.
-
-        Files of weights, which safetensors makes for their owner alone, become readable.
-        """
-        for path in self.path.rglob("*.safetensors"):
-            path.chmod(0o644)
-        self._write(finished=True, **result)
-        self._remove_checkpoints()
-
-    def _remove_checkpoints(self) -> None:
-        """Each has the optimizer's state, and so three times the size of the model."""
-        for path in self.path.glob("checkpoint-*"):
-            shutil.rmtree(path, ignore_errors=True)
+            record: dict[str, Any] = parse_json(path.read_bytes())
+            return {"settings": record["settings"], "finished": record["finished"], **record}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            found = f"not the record of a training: {reason_of(error)}"
+            todo = f"Restore it. {OTHER_OUT}, or remove the folder, to train again."
+            raise ConsilienceError(found, where=str(path), todo=todo) from error
 
     def last_checkpoint(self) -> tuple[int, Path] | None:
         """The updates and the folder of the last checkpoint that was written to its end."""
         complete = dict[int, Path]()
         for path in self.path.glob("checkpoint-*/trainer_state.json"):  # written last
-            try:
-                step = int(parse_json(path.read_text(encoding="utf-8"))["global_step"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            complete[step] = path.parent
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                step = int(parse_json(path.read_bytes())["global_step"])
+                complete[step] = path.parent
         return max(complete.items(), default=None)
 
-    def _write(self, *, finished: bool, **result: Any) -> None:
+    def write(self, *, finished: bool, **result: Any) -> None:
+        """Write the record."""
         record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
         text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
         self.path.mkdir(parents=True, exist_ok=True)
@@ -233,9 +206,9 @@ class BatchTrainer(Trainer):
 
 
 def trained(
-    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], needed: Sequence[str], watch: Watch
+    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], watch: Watch
 ) -> dict[str, Any]:
-    """Train, resume a training, or take its result: its record, with the fields ``needed``.
+    """Train, resume a training, or take its result: its record.
 
     A training is resumed from its last complete checkpoint. Of several processes the first one
     saves the model and the record.
@@ -243,7 +216,7 @@ def trained(
     with PartialState().main_process_first():
         is_finished = folder.is_finished()
     if not is_finished:
-        with disk_errors(folder.path):
+        try:
             made = trainer()
             done, checkpoint = folder.last_checkpoint() or (0, "")
             steps = len(made.get_train_dataloader()) / made.args.gradient_accumulation_steps
@@ -254,25 +227,19 @@ def trained(
             if made.is_world_process_zero():
                 at_best = {"step": made.state.best_global_step}
                 (best,) = [one for one in made.validations if one.items() >= at_best.items()]
-                folder.finish(**made.save(best), history=made.state.log_history)
+                result = made.save(best)
+                for path in folder.path.rglob("*.safetensors"):
+                    path.chmod(0o644)  # safetensors makes them for their owner alone
+                folder.write(finished=True, **result, history=made.state.log_history)
             made.accelerator.wait_for_everyone()
-    return folder.record("validation", *needed)
-
-
-@contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a failed write in ``folder`` into one message, whichever library was writing."""
-    try:
-        yield
-    except Exception as error:
-        is_full = is_disk_full(error) or shutil.disk_usage(folder).free < 4096
-        if not is_full and not any(text in str(error) for text in WRITE_FAULTS):
-            raise
-        raise ConsilienceError(
-            "the disk is full" if is_full else f"cannot be written: {reason_of(error)}",
-            where=str(folder),
-            todo="Earlier checkpoints are complete. Free some space and rerun the command.",
-        ) from error
+        except Exception as error:  # of whichever library was writing
+            if not is_disk_full(error) and shutil.disk_usage(folder.path).free >= 4096:
+                raise
+            todo = "Earlier checkpoints are complete. Free some space and rerun the command."
+            raise ConsilienceError("the disk is full", where=str(folder.path), todo=todo) from error
+    for path in folder.path.glob("checkpoint-*"):  # each three times the size of the model
+        shutil.rmtree(path, ignore_errors=True)
+    return folder.record()
 
 
 def uses_cpu(device: str) -> bool:
@@ -289,7 +256,8 @@ def is_first_process(device: str) -> bool:
         raise ConsilienceError(
             f"the device '{device}' for several processes", expected="auto", todo="Leave it out."
         )
-    return bool(PartialState(cpu=uses_cpu(device)).is_main_process)
+    state = PartialState(cpu=uses_cpu(device), timeout=timedelta(weeks=1))  # the first one measures
+    return bool(state.is_main_process)
 
 
 @contextmanager

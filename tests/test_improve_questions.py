@@ -288,5 +288,6 @@ def test_a_dry_run_counts_what_is_trained_and_asked(consilience, tmp_path, monke
     )  # fmt: skip
     assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
-    assert "1 training; each reads them 3 times" in out and "26 held out, 26 labels, 18 mini" in out
+    assert "1 training; each learns 16 queries 3 times" in out
+    assert "26 held out, 26 labels, 18 mini" in out
     assert [*tmp_path.iterdir()] == []

@@ -24,16 +24,15 @@ def main() -> None:
 
 
 def _main() -> None:
-    program()
     from consilience.app.command import run_program
 
-    run_program()
+    run_program(program())
 
 
 @cache
 def program() -> Group:
     """The command with all its commands."""
-    from consilience.app.command import program
+    from consilience.app.command import program as whole
     from consilience.commands import runs, suite  # noqa: F401 - they declare the commands
 
-    return program
+    return whole

@@ -193,7 +193,7 @@ program = Group(
 click.version_option(None, "-V", "--version", message="%(prog)s %(version)s")(program)
 
 
-def run_program() -> None:
+def run_program(program: Group) -> None:
     """Parse the arguments of the process, and run the command; a wrong one raises our error."""
     try:
         if status := program.main(prog_name="consilience", standalone_mode=False):

@@ -12,6 +12,7 @@ from typing import Any
 from rich import progress
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
 from consilience.core.errors import Advance, TableFormat, Watch, shortened
@@ -38,34 +39,24 @@ class Terminal(Console):
             self.width = 80  # some set COLUMNS=0, where nothing would be printed
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables fit the screen, and are as wide as they are in a pipe."""
+        """Print; a table fits the screen, and is as wide as it is in a pipe."""
+        columns, width = os.environ.get("COLUMNS", ""), self.width
+        width = (int(columns) if columns.isdecimal() else 0) or (
+            width if self.is_terminal else 10**6
+        )
         rule = "─" if self.encoding.startswith("utf") else "-"
-        for item in objects:
-            if isinstance(item, Table):
-                super().print(fitted_text(item, self.table_width, rule), soft_wrap=True)
-        others = [item for item in objects if not isinstance(item, Table)]
-        if others or not objects:
-            is_text = all(isinstance(item, str) for item in others)
-            super().print(*others, **{"soft_wrap": is_text, **options})
-
-    @property
-    def table_width(self) -> int:
-        """How wide a table may be: as the screen, or without a limit in a pipe."""
-        columns = os.environ.get("COLUMNS", "")
-        width = self.width if self.is_terminal else UNLIMITED
-        return (int(columns) if columns.isdecimal() else 0) or width
+        shown = [fitted_text(of, width, rule) if isinstance(of, Table) else of for of in objects]
+        is_text = all(isinstance(of, str | Text) for of in shown)
+        super().print(*shown, **{"soft_wrap": is_text, **options})
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if not segment.control and CONTROLS.search(segment.text):
-                yield Segment(visible(segment.text), segment.style)
-            else:
-                yield segment
+            is_text = not segment.control and CONTROLS.search(segment.text)
+            yield Segment(visible(segment.text), segment.style) if is_text else segment
 
 
-UNLIMITED = 1_000_000  # The width of a table in a pipe
 INTERVAL = 60  # Seconds between two lines on progress
 MEMORY = 3600  # Seconds of which the pace is remembered; work may take minutes a step
 out = Terminal(markup=False, highlight=False)

@@ -35,12 +35,13 @@ import click
 
 from consilience.core.errors import ConsilienceError, TableFormat, did_you_mean, missing
 
-if TYPE_CHECKING:  # a caller may give a text, too
+if TYPE_CHECKING:  # a caller may give a text, too, or a dictionary
     FilePath: TypeAlias = Any
     OptionalPath: TypeAlias = Any
     Paths: TypeAlias = Any
+    Named: TypeAlias = Any
 else:
-    FilePath, OptionalPath, Paths = Path, Path | None, Sequence[str]
+    FilePath, OptionalPath, Paths, Named = Path, Path | None, Sequence[str], Sequence[str] | None
 
 FACTS, PAIRS, QUESTIONS = ("facts",), ("pairs",), ("questions",)  # Kinds of suites
 
@@ -92,19 +93,11 @@ class Text(click.ParamType):  # type: ignore[type-arg]
 class WholeNumber(click.IntRange):
     """A whole number. No other number is rounded to one."""
 
-    name = "whole number"
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if not isinstance(value, int | str) or isinstance(value, bool):
             self.fail(f"{value!r} is not a valid whole number.", param, ctx)
         number: Any = value
         return super().convert(number, param, ctx)
-
-
-class Number(click.FloatRange):
-    """A number."""
-
-    name = "number"
 
 
 class Declared(click.Parameter):
@@ -179,7 +172,8 @@ def _declared(parameter: Parameter, hint: Any) -> Declared:
     if get_origin(kind) is Literal:
         of = click.Choice(get_args(kind))
     elif kind in (int, float):
-        of = (WholeNumber if kind is int else Number)(option.min, option.max)
+        of = (WholeNumber if kind is int else click.FloatRange)(option.min, option.max)
+        of.name = "whole number" if kind is int else "number"
     metavar = option.metavar or METAVARS.get(kind)
     default = {} if parameter.default is Parameter.empty else {"default": parameter.default}
     made: Declared

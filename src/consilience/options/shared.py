@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from consilience.core.errors import By, Protocol
-from consilience.options import FACTS, QUESTIONS, FilePath, Option, OptionalPath, Paths
+from consilience.options import FACTS, QUESTIONS, FilePath, Named, Option, OptionalPath, Paths
 
 # fmt: off
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
@@ -22,10 +22,10 @@ RunSpecs = Annotated[Paths, Option(
 Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", "RUN")]
 Groups = Annotated[Sequence[str] | None, Option(
     "Only these relations or groups, such as P36,P19.", "G,G")]
-Vary = Annotated[Sequence[str] | None, Option(
+Vary = Annotated[Named, Option(
     "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
     "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True, joins=",")]
-ColumnNames = Annotated[Sequence[str] | None, Option(
+ColumnNames = Annotated[Named, Option(
     "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS,
     joins="+")]
 SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]

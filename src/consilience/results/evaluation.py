@@ -56,8 +56,6 @@ if TYPE_CHECKING:
         suite: str | Path | Suite | Questions | Frame = "mini"  # type: ignore[assignment]
         model: str | Path | LanguageModel | Texts = "packaged:smollm2"  # type: ignore[assignment]
         _: KW_ONLY
-        vary: Any = None
-        columns: Any = None
         watch: Watch = SILENT
 else:
     Evaluation = ProbeOptions

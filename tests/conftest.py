@@ -315,7 +315,7 @@ def load(classifier):
 
     def load(family, longest=0):
         model = load_pair_classifier(str(classifier(family)), SAME, Loading("cpu"))
-        model.longest = model.input.longest = longest or model.longest
+        model.input.longest = longest or model.input.longest
         return model
 
     return load
@@ -334,7 +334,7 @@ def writer(model_folder):
         folder = family if isinstance(family, Path) else model_folder(family)
         how = {"loading": Loading(device="cpu"), "writing": Writing(LONGEST_LABEL)}
         model = LabelAsker(load_prompt_model(str(folder), **how), task, template)
-        model.longest = longest or model.longest
+        model.model.longest = longest or model.model.longest
         return model
 
     return load

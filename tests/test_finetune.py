@@ -315,7 +315,7 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     set_seed(3)
     heads, tokenizer = heads_of(plain, LABELS)
     reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
-    pairs = {one.task.name: EncodedPairs.of(one.task, one.train, reader) for one in TWO}
+    pairs = {one.task.name: EncodedPairs.of(one.task, one.train, reader, 512) for one in TWO}
     order = PairBatches(pairs, size=6, epochs=1, seed=3)
     assert len(order) == 5
     free = [name.endswith("bias") or "LayerNorm" in name for name, _ in heads.named_parameters()]

@@ -30,7 +30,7 @@ def test_what_t5_reads(task, whole, bracketed, writer):
     pair = TextPair("0", "a", "b", "")
     forms = forms_of([pair], ("signal",), first=partial(t5_original, task=TASKS[task]))
     assert [model.text(form) for form in forms] == [whole, bracketed]
-    ids = model.encode(forms)[0]["input_ids"]
+    ids = model.model.prompt_ids(model.prompt(forms[0]))
     tokenizer = model.model.tokenizer
     assert (ids, ids[-1]) == (tokenizer(whole)["input_ids"], tokenizer.eos_token_id)
 
@@ -49,21 +49,6 @@ def test_a_label_follows_the_template_by_one_space_or_a_line_break(writer, templ
     assert model.text(form).endswith(template.removeprefix("{text}").rstrip(" "))
     decode = model.model.tokenizer.decode
     assert [decode(ids) for ids in targets(model)] == [gap + one for one in SAME]
-
-
-def test_a_tokenizer_without_places_of_tokens_takes_long_pairs(tmp_path, writer):
-    """ByT5's is written in Python."""
-    tokenizer = transformers.ByT5Tokenizer()
-    tokenizer.save_pretrained(tmp_path)
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=2,
-        decoder_start_token_id=0,
-    )  # fmt: skip
-    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path)
-    model = writer(tmp_path, longest=40)
-    (form,) = forms_of([TextPair("0", "a" * 30, "b" * 60, "")], ())[:1]
-    (fitted,) = model.fit([form])
-    assert len(model.encode([fitted])[0]["input_ids"]) == 40
 
 
 def test_what_a_template_says(writer):
@@ -258,6 +243,6 @@ def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
 def test_what_cannot_be_read_as_text_is_left_out(writer):
     """A language model's special tokens are what they are; the item says which."""
     model = writer("t5")
-    asked, _ = present_pairs(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
+    asked = present_pairs(MRPC, [PAIRS[0], *ODD], partial(t5_original, task=MRPC), {}, model)
     reason = "has the special token '</s>' in it"
     assert [one.why_not for one in asked.asks] == [None, reason, None, reason, None]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +16,7 @@ from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, L
 from consilience.core.items import Form, as_lines, as_string, group_rows, padded
 from consilience.files.read import parse_json
 from consilience.models.batches import ReadyModel, positions
-from consilience.models.candidates import log_softmax
+from consilience.models.candidates import log_softmax, too_long
 from consilience.models.loading import Kind, Pretrained, load_classifier
 from consilience.types import Scores
 
@@ -36,7 +35,6 @@ class PairFormat:
 
     joined: Joined  # Two segments, or one string
     pool: Pool = "last"  # Where a decoder's head reads
-    longest: int = 0  # Maximum number of tokens; 0 for as many as the model takes
     indicators: tuple[str, str] | None = None  # The indicators that the model was trained with
 
     @classmethod
@@ -58,7 +56,7 @@ class PairFormat:
             indicators = record["indicators"]
             pair = (str(indicators[0]), str(indicators[1])) if indicators else None
             if record["joined"] in get_args(Joined) and record["pool"] in get_args(Pool):
-                return cls(record["joined"], record["pool"], int(record["longest"]), pair)
+                return cls(record["joined"], record["pool"], pair)
             raise ValueError("a reading that is not known")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
@@ -84,100 +82,24 @@ class PairInput:
                 todo="Use --input string.",
             )
         self.tokenizer, self.reading = tokenizer, reading
-        most = min(tokenizer.model_max_length, positions(model))
-        if reading.longest > most:
-            raise ConsilienceError(
-                f"--max-length {reading.longest}", expected=f"at most the model's {most}"
-            )
-        self.longest = reading.longest or most
+        self.longest = min(tokenizer.model_max_length, positions(model))
 
-    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
+    def encode(self, forms: Sequence[Form], longest: int | None = None) -> list[Encoded]:
+        """The tokens of forms; of those above ``longest`` the ends of the longer sentences go."""
         encoded: list[Encoded] = []
         end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
+        cut = {} if longest is None else {"truncation": True, "max_length": longest - len(end)}
         for start in range(0, len(forms), PART):
             part = forms[start : start + PART]
             texts: list[list[str]] = [[as_string(form) for form in part]]
             if self.reading.joined == "pair":
                 texts = [[form[at].text for form in part] for at in (0, 1)]
-            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True)
+            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True, **cut)
             names = [one for one in self.tokenizer.model_input_names if one in columns]
             for row in range(len(part)):
                 form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}
                 encoded.append({**form, "input_ids": form["input_ids"] + end})
         return encoded
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        return fit(forms, self.encode, self.tokenizer, self.longest)
-
-
-def fit(
-    forms: Sequence[Form],
-    encode: Callable[[Sequence[Form]], list[Encoded]],
-    tokenizer: PreTrainedTokenizerBase,
-    longest: int,
-) -> list[Form]:
-    """All variants of one item, truncated so that each has at most ``longest`` tokens.
-
-    In a form that is too long, the end of the longer sentence is removed. A sentence is truncated
-    at the same character in every form that contains it. So forms of the same sentences still
-    differ only in order and format.
-    """
-    keys = [_sentence_keys(form) for form in forms]
-    ends = {key: _ends(key[0], tokenizer) for of_form in keys for key in of_form}
-    kept = {key: len(of_key) for key, of_key in ends.items()}  # Tokens of each sentence
-    while True:
-        sentences = {
-            key: key[0] if size == len(ends[key]) else key[0][: ends[key][size - 1] if size else 0]
-            for key, size in kept.items()
-        }
-        fitted: list[Form] = [
-            tuple(
-                replace(segment, sentence=sentences[key])
-                for segment, key in zip(form, of_form, strict=True)
-            )
-            for form, of_form in zip(forms, keys, strict=True)
-        ]
-        excess = [len(ids["input_ids"]) - longest for ids in encode(fitted)]
-        if max(excess) <= 0:
-            return fitted
-        worst = keys[excess.index(max(excess))]
-        for _ in range(max(excess)):
-            longer = max((key for key in kept if key in worst), key=kept.__getitem__)
-            if not kept[longer]:
-                raise ConsilienceError(
-                    f"no room for the indicators in {longest} tokens", todo="Allow more."
-                )
-            kept[longer] -= 1
-
-
-_SentenceKey = tuple[str, int]  # A sentence, and its number among equal ones of a form
-
-
-def _sentence_keys(form: Form) -> list[_SentenceKey]:
-    """The key of each segment's sentence: equal sentences are numbered by their indicators."""
-    order = sorted(
-        range(len(form)), key=lambda at: (form[at].sentence, form[at].indicator.casefold())
-    )
-    keys, counts = dict[int, _SentenceKey](), Counter[str]()
-    for at in order:
-        sentence = form[at].sentence
-        keys[at] = sentence, counts[sentence]
-        counts[sentence] += 1
-    return [keys[at] for at in range(len(form))]
-
-
-def _ends(sentence: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The character after which each token of a sentence ends; any, if the tokenizer is slow."""
-    if not tokenizer.is_fast:
-        return list(range(1, len(sentence) + 1))
-    encoded: Any = tokenizer(
-        sentence,
-        add_special_tokens=False,
-        return_offsets_mapping=True,
-        verbose=False,
-        split_special_tokens=True,
-    )
-    return [end for _, end in encoded["offset_mapping"]]
 
 
 class PairClassifier(ReadyModel):
@@ -186,21 +108,19 @@ class PairClassifier(ReadyModel):
     def __init__(self, loaded: Pretrained, labels: Sequence[str], reading: PairFormat) -> None:
         super().__init__(loaded)
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
-        self.longest = self.input.longest
-        self.encode, self.fit = self.input.encode, self.input.fit
         self.labels = tuple(labels)
         self._columns = label_positions(labels, dict(loaded.model.config.id2label or {}))
         self.identity = self.identity | {
             "joined": reading.joined,
             "pool": reading.pool,
-            "longest": self.input.longest,
         }
 
     def text(self, shown: Form) -> str:
         return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
 
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        return [None] * len(shown)
+        sizes = (len(form["input_ids"]) for form in self.input.encode(shown))
+        return [too_long(size, self.input.longest) for size in sizes]
 
     def score(
         self, shown: Sequence[Form], candidates: None = None, *, every: bool = True
@@ -210,7 +130,7 @@ class PairClassifier(ReadyModel):
         Equal forms are read once, in batches of one length, and near ties alone
         (docs/decisions.md), so that no score depends on the other forms.
         """
-        encoded = self.encode(shown)
+        encoded = self.input.encode(shown)
         rows_of = [*group_rows(tuple(map(tuple, form.values())) for form in encoded).values()]
         distinct = [encoded[rows[0]] for rows in rows_of]
         lengths = [len(form["input_ids"]) for form in distinct]

@@ -21,6 +21,7 @@ from consilience.core.items import (
     as_string,
 )
 from consilience.models import is_chat_model
+from consilience.models.candidates import too_long
 from consilience.models.functions import scores_of_replies
 
 LONGEST_LABEL = 20  # Tokens that a model may write; no label of the tasks has half as many
@@ -69,9 +70,6 @@ class LabelAsker:
         """``model``: see ``load_prompt_model``. ``template``: None for T5's form, or for ours."""
         self.model, self.tie = model, model.tie
         self.tokens = getattr(model, "tokens", None)  # None of a server without scores
-        self.longest = model.longest
-        if self.longest and model.takes_answers:
-            self.longest -= model.writing.most_written
         self.products, self.client, self.proof = (
             getattr(model, name, None) for name in ("products", "client", "proof")
         )
@@ -93,9 +91,7 @@ class LabelAsker:
             (), task.labels, tuple(range(len(task.labels))), tuple(map(Choice, task.labels)),
             are_labels=False, is_chat=is_chat, reply=reply,
         )  # fmt: skip
-        self.identity = model.identity | {
-            "template": self.template, "chat": is_chat, "longest": self.longest
-        }  # fmt: skip
+        self.identity = model.identity | {"template": self.template, "chat": is_chat}
         self.written: dict[Prompt, str | NoAnswer] = {}  # By a server, and not yet scored
 
     @property
@@ -109,18 +105,16 @@ class LabelAsker:
     def text(self, shown: Form) -> str:
         return str(self.model.text(self.prompt(shown)))
 
-    def encode(self, forms: Sequence[Form]) -> list[dict[str, list[int]]]:
-        """The token ids of forms of any length, for ``fit``."""
-        return [{"input_ids": self.model.prompt_ids(self.prompt(form))} for form in forms]
-
-    def fit(self, forms: Sequence[Form]) -> list[Form]:
-        from consilience.models.classifier import fit  # a server needs no torch
-
-        return fit(forms, self.encode, self.model.tokenizer, self.longest)
-
     def why_not(self, shown: Sequence[Form]) -> list[str | None]:
-        sentences = ([segment.sentence for segment in form] for form in shown)
-        return [self.tokens and self.tokens.special_in(one) for one in sentences]
+        return [*map(self._why_not, shown)]
+
+    def _why_not(self, form: Form) -> str | None:
+        if self.tokens is None:
+            return None
+        if reason := self.tokens.special_in([segment.sentence for segment in form]):
+            return str(reason)
+        more = self.model.writing.most_written if self.model.takes_answers else 0
+        return too_long(len(self.model.prompt_ids(self.prompt(form))) + more, self.model.longest)
 
     def write(
         self, shown: Sequence[Form], samples: Sequence[int]

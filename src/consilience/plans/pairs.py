@@ -55,14 +55,13 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
             found = "--generate with a function or a baseline"
             raise ConsilienceError(found, todo="Leave it out.")
         original = _original(model, task)
-        asked, notes = present_pairs(task, pairs.items, original, perturbations, model)
+        asked = present_pairs(task, pairs.items, original, perturbations, model)
         return Queries(
             model,
             [*sizes],
             lambda name: replace(asked, id=name),
             lambda group, form: [segment.text for segment in form],
             partial(ask, task, model),
-            notes=notes,
         )
 
     named = perturbations.items()
@@ -158,18 +157,13 @@ def present_pairs(
     original: Original,
     perturbations: Mapping[str, Perturbation],
     model: Any,
-) -> tuple[Group, list[str]]:
-    """Every pair in every form, as the model reads it, and notes.
-
-    Of an item with a form that is too long for the model, the sentences are shortened
-    (its method ``fit``).
-    """
+) -> Group:
+    """Every pair in every form, as the model reads it: a pair is asked in all or in none."""
     names = (ORIGINAL, *perturbations)
     forms = [tuple(tasks.forms_of(pair, original(pair), perturbations).values()) for pair in pairs]
     reasons: list[str | None] = [None] * len(forms)
     if model is not None:
         reasons = [next(filter(None, model.why_not(of_pair)), None) for of_pair in forms]
-    notes = _fit(forms, reasons, model) if getattr(model, "longest", None) else []
     if all(reasons):
         raise ConsilienceError(f"no item of {task.name} can be asked, such as: {reasons[0]}")
     items = [
@@ -181,27 +175,7 @@ def present_pairs(
         for item, (of_pair, reason) in enumerate(zip(forms, reasons, strict=True))
         for variant, form in enumerate(of_pair)
     ]
-    return Group(task.name, task.name, items, names, asks, ANSWERS_SCHEMA), notes
-
-
-def _fit(forms: list[tuple[Form, ...]], reasons: Sequence[str | None], model: Any) -> list[str]:
-    """Shorten what is too long for a model and has no other reason not to be asked; notes."""
-    size = len(forms[0])
-    encoded = model.encode([form for of_pair in forms for form in of_pair])
-    too_long, truncated = 0, 0
-    for at, of_pair in enumerate(forms):
-        longest = max(len(ids["input_ids"]) for ids in encoded[at * size : (at + 1) * size])
-        if longest > model.longest and reasons[at] is None:
-            forms[at] = tuple(model.fit(of_pair))
-            too_long += 1
-            truncated += sum(one != two for one, two in zip(of_pair, forms[at], strict=True))
-    if not too_long:
-        return []
-    return [
-        f"{too_long} of {len(forms)} items were too long for {model.longest} tokens: {truncated} "
-        f"of their {too_long * size} forms were truncated, a sentence at the same place in every "
-        "form that contains it"
-    ]
+    return Group(task.name, task.name, items, names, asks, ANSWERS_SCHEMA)
 
 
 def ask(

@@ -29,7 +29,6 @@ class Queries:
     ask: Callable[[Group, Progress], pl.DataFrame]  # The answers of a group or of a part of it
     settings: Mapping[str, object] = field(default_factory=dict)
     """What decides the answers beside the plan and the identity of the model."""
-    notes: Sequence[str] = ()  # What a reader of the queries should know
 
     def table(self) -> pl.DataFrame:
         """What is asked of all groups (``QUERIES_SCHEMA``)."""

@@ -88,7 +88,7 @@ def open_folder(
     for name, value in plan.source.items():
         folder.describe(name, value)
     folder.write_queries(table, [group.record for group in plan.suite])
-    folder.note([*plan.notes, *queries.notes])
+    folder.note(plan.notes)
     return folder
 
 
@@ -274,7 +274,7 @@ def plan_probe(
         folder=str(path),
         is_new=not record,
         loading=loading,
-        notes=[*plan.notes, *queries.notes],
+        notes=[*plan.notes],
         **_timed(queries, left or plan.sizes, sum(left.values())),
     )
 

@@ -87,14 +87,12 @@ class EncodedPairs:
     truncated: int = 0
 
     @classmethod
-    def of(cls, task: Task, pairs: Pairs, reader: PairInput) -> EncodedPairs:
-        """Forms that are too long are truncated."""
+    def of(cls, task: Task, pairs: Pairs, reader: PairInput, longest: int) -> EncodedPairs:
+        """Forms of more than ``longest`` tokens are truncated."""
         forms = [original(pair, task.indicators) for pair in pairs.items]
-        encoded = reader.encode(forms)
-        long = [at for at, form in enumerate(encoded) if len(form["input_ids"]) > reader.longest]
-        for at in long:
-            (encoded[at],) = reader.encode(reader.fit([forms[at]]))
-        return cls(encoded, [task.labels.index(pair.label) for pair in pairs.items], len(long))
+        too_long = sum(len(form["input_ids"]) > longest for form in reader.encode(forms))
+        labels = [task.labels.index(pair.label) for pair in pairs.items]
+        return cls(reader.encode(forms, longest), labels, too_long)
 
     @property
     def lengths(self) -> list[int]:
@@ -205,8 +203,7 @@ def load_heads(options: FinetuneOptions, labels: Mapping[str, Sequence[str]]) ->
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
     usual = PairFormat.of(loaded.kind)
-    longest = options.max_length or 0
-    reading = PairFormat(options.input or usual.joined, options.pool or usual.pool, longest)
+    reading = PairFormat(options.input or usual.joined, options.pool or usual.pool)
     return Heads(models, reading), tokenizer
 
 
@@ -223,11 +220,15 @@ class PairTrainer(BatchTrainer):
         self.heads, self.tokenizer = load_heads(options, labels)
         first = next(iter(self.heads.models.values()))
         reader = PairInput(first, self.tokenizer, self.heads.reading)
+        longest = options.max_length or reader.longest
+        if longest > reader.longest:
+            expected = f"at most the model's {reader.longest}"
+            raise ConsilienceError(f"--max-length {longest}", expected=expected)
         self.training = {
-            one.task.name: EncodedPairs.of(one.task, one.train, reader) for one in sources
+            one.task.name: EncodedPairs.of(one.task, one.train, reader, longest) for one in sources
         }
         self.validation = {
-            one.task.name: EncodedPairs.of(one.task, one.validation, reader)
+            one.task.name: EncodedPairs.of(one.task, one.validation, reader, longest)
             for one in sources
             if one.validation
         }

@@ -78,11 +78,10 @@ def print_common(ctx: click.Context, param: click.Parameter, is_asked: bool) -> 
     command.format_usage(ctx, formatter)
     formatter.write(f"\n{command.help.partition(chr(10))[0]}\n\n")
     shown = [one for one in parameters(command.callback).values() if not one.option.is_rare]
-    rows = [(", ".join(one.opts), one.option.help) for one in shown]
-    column = max((len(name) for name, _ in rows), default=0) + 4
-    for name, about in rows:
-        sentence = re.split(r"(?<=[.])\s| \[", about)[0]
-        formatter.write(f"  {name:{column - 2}}{sentence}\n")
+    rows = [(", ".join(one.opts), re.split(r"(?<=[.])\s| \[", one.option.help)[0]) for one in shown]
+    if rows:
+        with formatter.indentation():
+            formatter.write_dl(rows, col_max=99)
     print(f"{formatter.getvalue()}\nEverything: {ctx.command_path} --help")
     ctx.exit()
 

@@ -171,11 +171,6 @@ def text(value: Any) -> str | None:
         return (value if is_plain else cleaned(value)).strip() or None
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    return plain_text(value)
-
-
-def plain_text(value: Any) -> str:
-    """A number, a date, true or false as a text; another value raises."""
     if isinstance(value, date | time):  # of a midnight, as libraries of tables have it, the date
         return value.isoformat().removesuffix("T00:00:00")
     if isinstance(value, bool):

@@ -222,7 +222,6 @@ class Gate(Displayed):
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
-    report: str  # The command that shows the answers
 
     @property
     def failed(self) -> Sequence[Check]:
@@ -249,7 +248,9 @@ class Gate(Displayed):
             row["limit"] = number_text(check.limit, kind)
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
-        answers = f"Answers: {self.report}"
+        path = self.record["settings"]["run"]
+        more = "" if Path(path, "run.json").exists() else " --out report.html"
+        answers = f"Answers: consilience report {shlex.quote(path)}{more}"
         return Output(
             {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
             [table] if self.is_open else [table, answers], cautions=self.notes,
@@ -273,7 +274,42 @@ def gate(
     if junit and junit.suffix.lower() not in ("", ".xml"):
         raise ConsilienceError(f"checks in '{junit.suffix}'", expected=".xml", where=str(junit))
     try:
-        made = _checked(path, texts, baseline, protocol, prove)
+        rules = [Rule.of(text) for text in dict.fromkeys(texts)]
+        if not rules:
+            todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
+            raise ConsilienceError("no rule", expected=FORMS, todo=todo)
+        relative = [rule.text for rule in rules if rule.is_relative]
+        if relative and not baseline:
+            found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
+            raise ConsilienceError(found, todo=todo)
+        run, *base = open_runs([str(path), *filter(None, [baseline])])
+        for one in (run, *base):
+            if not one.is_finished:
+                todo = "Rerun the command of the run to resume it."
+                raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
+        suite = counted_by(run, protocol)
+        asked = Prepared(run.answers, suite)
+        tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
+        known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
+        notes: Sequence[str] = cautions(known)
+        if relative:
+            common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
+            both = asked_of_all(common.answers)
+            differences = compare(both, common.suite, suite.protocol, LEVEL)
+            tables[True] = differences, both[run.label]
+            own = by_run({base[0].label: [], run.label: notes})
+            notes = ranked([*comparing.cautions_on(common, differences), *own])
+        checks = []
+        for rule in rules:
+            table, answers = tables[rule.is_relative]
+            was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+            names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
+            items, rows = names.unique(), rule.rows(table, suite)
+            checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
+        name = run.label + "".join(f" against {one.label}" for one in base)
+        paths = {"run": str(run.source or run.path), "baseline": baseline}
+        record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
+        made = Gate(f"{name} on {suite.name}", record, checks, notes)
     except ConsilienceError as error:
         if junit:
             case = "gate", "error", str(error).rstrip(".")
@@ -283,50 +319,6 @@ def gate(
         cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]
         write_whole(junit, as_junit(made.name, cases, made.notes))
     return made
-
-
-def _checked(
-    path: str | Path, texts: Sequence[str], baseline: str | None, protocol: Protocol | None,
-    prove: bool,
-) -> Gate:  # fmt: skip
-    rules = [Rule.of(text) for text in dict.fromkeys(texts)]
-    if not rules:
-        todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
-        raise ConsilienceError("no rule", expected=FORMS, todo=todo)
-    relative = [rule.text for rule in rules if rule.is_relative]
-    if relative and not baseline:
-        found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
-        raise ConsilienceError(found, todo=todo)
-    run, *base = open_runs([str(path), *filter(None, [baseline])])
-    for one in (run, *base):
-        if not one.is_finished:
-            todo = "Rerun the command of the run to resume it."
-            raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
-    suite = counted_by(run, protocol)
-    asked = Prepared(run.answers, suite)
-    tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
-    known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
-    notes: Sequence[str] = cautions(known)
-    if relative:
-        common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
-        both = asked_of_all(common.answers)
-        differences = compare(both, common.suite, suite.protocol, LEVEL)
-        tables[True] = differences, both[run.label]
-        own = by_run({base[0].label: [], run.label: notes})
-        notes = ranked([*comparing.cautions_on(common, differences), *own])
-    checks = []
-    for rule in rules:
-        table, answers = tables[rule.is_relative]
-        was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-        names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
-        items, rows = names.unique(), rule.rows(table, suite)
-        checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
-    name = run.label + "".join(f" against {one.label}" for one in base)
-    where = str(run.source or run.path)
-    paths = {"run": where, "baseline": baseline}
-    record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-    report = f"consilience report {shlex.quote(where)}" + " --out report.html" * bool(run.source)
-    return Gate(f"{name} on {suite.name}", record, checks, notes, report)
 
 
 def as_junit(name: str, cases: Sequence[tuple[str, str, str]], notes: Sequence[str]) -> bytes:

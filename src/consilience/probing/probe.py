@@ -257,7 +257,6 @@ def plan_probe(
              for design, of in zip(designs, plan.suite, strict=True)]  # fmt: skip
     is_open = options.candidates == "vocabulary"
     variants = spread([*table.group_by("group", "item").len()["len"].unique()])
-    total = sum(plan.sizes.values())
     varied = {name: len({*of}) for one in designs for name, of in one.levels.items()}
     factors = ", ".join(f"{name} {size}" for name, size in varied.items() if size > 1)
     return ProbePlan(
@@ -269,8 +268,8 @@ def plan_probe(
         variants=f"{variants} {plan.suite.words.variant}{'s' * (variants != '1')}"
         + f" ({factors})" * bool(factors),
         candidates="the vocabulary" if is_open else spread(sizes),
-        queries=total,
-        complete=total - sum(left.values()),
+        queries=table.height,
+        complete=table.height - sum(left.values()),
         folder=str(path),
         is_new=not record,
         loading=loading,

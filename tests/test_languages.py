@@ -45,15 +45,15 @@ CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}
 PATTERNS = [
     {"pattern": "The capital of [X] is [Y]."},
     {"pattern": "[Y] is the capital of [X]."},
-    {"pattern": "Die Hauptstadt [X] ist [Y].", "language": "de", "subject_form": "genitive"},
+    {"pattern": "Die Hauptstadt des Landes [X] ist [Y].", "language": "de"},
     {"pattern": "[X]の首都は[Y]です。", "language": "ja"},
     {"pattern": "[Y]は[X]の首都です。", "language": "ja"},
 ]
 NAMES = [
     *({"name": city, "language": "de", "text": text} for city, text in
       {"Paris": "Paris", "Bern": "Bern", "Rome": "Rom"}.items()),
-    *({"name": country, "language": "de", "form": "genitive", "text": text} for country, text in
-      {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}.items()),
+    *({"name": country, "language": "de", "text": text} for country, text in
+      {"France": "Frankreich", "Switzerland": "Schweiz", "Italy": "Italien"}.items()),
     *({"name": name, "language": "ja", "text": text} for name, text in
       {"France": "フランス", "Switzerland": "スイス", "Italy": "イタリア",
        "Paris": "パリ", "Bern": "ベルン", "Rome": "ローマ"}.items()),
@@ -114,7 +114,7 @@ def test_names_replace_subjects_objects_and_candidates(suite):
         return [float("Rom" in text or "ローマ" in text) for text in sentences]
 
     answers = ask(suite, ScoringFunction(score), group_of(suite, "capital"))
-    assert "Die Hauptstadt der Schweiz ist Rom." in asked
+    assert "Die Hauptstadt des Landes Schweiz ist Rom." in asked
     assert "ローマはスイスの首都です。" in asked
     assert len(asked) == 3 * 5 * 3
     assert set(answers["answer"]) == {"Rome"}
@@ -147,7 +147,7 @@ def test_the_oracle_is_right_in_every_language(suite):
 def test_exported_prompts_and_answers_made_elsewhere(tmp_path):
     folder = write(tmp_path / "capitals")
     rows = [*export_prompts(str(folder))][10:]  # Italy
-    prompts = [f"Die Hauptstadt von Italien ist {BLANK}.", f"イタリアの首都は{BLANK}です。"]
+    prompts = [f"Die Hauptstadt des Landes Italien ist {BLANK}.", f"イタリアの首都は{BLANK}です。"]
     assert [row["prompt"] for row in rows][2:4] == prompts
     assert rows[3]["candidates"] == ["パリ", "ベルン", "ローマ"]
     given = zip(rows, ["Rome", "Rome", "Rom", "ローマ", "Rom"], strict=True)
@@ -160,7 +160,7 @@ def test_questions_in_the_languages_of_the_patterns(suite):
     italy = questions.items[2]
     assert questions.languages == ("en", "de", "ja")
     assert italy.paraphrases["de"] == (
-        f"Fülle die Lücke aus: Die Hauptstadt von Italien ist {BLANK}.",
+        f"Fülle die Lücke aus: Die Hauptstadt des Landes Italien ist {BLANK}.",
     )
     assert italy.paraphrases["ja"][1] == f"次の空欄を埋めてください。{BLANK}はイタリアの首都です。"
     german = present(italy, Presentation(language="de", labels="none"))
@@ -203,7 +203,7 @@ def test_pairs_by_language(suite):
 def test_a_choice_of_languages(suite):
     german = select_languages(suite, ["de"])
     assert [pattern.language for pattern in german["capital"].patterns] == ["de"]
-    assert set(german["capital"].names) == {("de", ""), ("de", "genitive")}
+    assert set(german["capital"].names) == {"de"}
     english = select_languages(suite, ["en"])
     plain = suites.Suite(suite.name, (english["capital"],))
     assert english["capital"].names == {}
@@ -218,9 +218,7 @@ def test_a_saved_suite_is_the_same(suite, tmp_path):
 
 
 def test_a_missing_name_is_the_same_name(tmp_path):
-    """In a language; in a form it is that of the base form."""
-    names = [row for row in NAMES if row["text"] not in ("ローマ", "der Schweiz")]
-    names.append({"name": "Switzerland", "language": "de", "text": "die Schweiz"})
+    names = [row for row in NAMES if row["text"] not in ("ローマ", "Schweiz")]
     suite = suites.load_suite(write(tmp_path / "suite", names=names))
     (relation,) = suite
     asked = {q.pattern.fill(q.subject, q.gold) for f in relation.facts for p in relation.patterns
@@ -228,18 +226,19 @@ def test_a_missing_name_is_the_same_name(tmp_path):
     assert audit(suite).is_empty()
     none = suites.load_suite(write(tmp_path / "none", names=[]))
     assert audit(none).filter(check="same_names")["count"].item() == 3
-    assert "イタリアの首都はRomeです。" in asked and "Die Hauptstadt die Schweiz ist Bern." in asked
+    assert "イタリアの首都はRomeです。" in asked
+    assert "Die Hauptstadt des Landes Switzerland ist Bern." in asked
 
 
 def test_a_sheet_has_columns_of_a_language(tmp_path):
     """As the table ``facts`` of a folder, and as one frame with the patterns."""
-    german = {"France": "von Frankreich", "Switzerland": "der Schweiz", "Italy": "von Italien"}
+    german = {"France": "Frankreich", "Switzerland": "Schweiz", "Italy": "Italien"}
     sheet = [
         {"relation": "capital", "subject": subject, "object": object_, "subject_de": text,
          "object_de": {"Rome": "Rom"}.get(object_, "")}
         for (subject, object_), text in zip(CAPITALS.items(), german.values(), strict=True)
     ]  # fmt: skip
-    patterns = [row | {"subject_form": ""} for row in PATTERNS[:3]]
+    patterns = PATTERNS[:3]
     folder = write(tmp_path / "suite", patterns, [])
     pl.DataFrame(sheet).write_csv(folder / "facts.csv")
     (folder / "facts.jsonl").unlink()
@@ -247,20 +246,20 @@ def test_a_sheet_has_columns_of_a_language(tmp_path):
     for suite in (suites.load_suite(folder), suites.Suite.from_frame(frame)):
         relation = suite["capital"]
         italy = relation.query(relation.patterns[2], relation.facts[2])
-        assert (italy.subject, italy.gold) == ("von Italien", "Rom")
+        assert (italy.subject, italy.gold) == ("Italien", "Rom")
         france = relation.query(relation.patterns[2], relation.facts[0])
-        assert (france.subject, france.gold) == ("von Frankreich", "Paris")
+        assert (france.subject, france.gold) == ("Frankreich", "Paris")
     sheet.append(sheet[2] | {"object": "Milan", "object_de": "", "subject_de": "Italiens"})
     pl.DataFrame(sheet).write_csv(folder / "facts.csv")
     (error,) = suites.check_suite(folder)
-    assert "'Italy' is 'Italiens' in 'de'; expected 'von Italien', as in another row" in str(error)
+    assert "'Italy' is 'Italiens' in 'de'; expected 'Italien', as in another row" in str(error)
 
 
 def test_wrong_rows_of_names(tmp_path):
     for row, message in (
         ({"text": "羅馬"}, "'Rome' is '羅馬' in 'ja'; expected 'ローマ', as in another row"),
         ({"text": "羅馬", "language": "Japanese"}, "the language 'Japanese'"),
-        ({"form": "x"}, "column 'text': no 'text'"),
+        ({"name": "Bern"}, "column 'text': no 'text'"),
         ({"name": "Rom", "text": "x"}, "no subject or object 'Rom'. Did you mean 'Rome'"),
     ):
         names = [*NAMES, {"name": "Rome", "language": "ja", **row}]
@@ -384,11 +383,11 @@ def test_numbers_of_languages(suite):
     assert not language_table(measure(english, alone), alone).rows
 
 
-def test_a_run_keeps_names_in_the_language_and_form_that_was_asked(suite):
+def test_a_run_keeps_names_in_the_language_that_was_asked(suite):
     table = query_table(group_of(suite, "capital"), partial(texts_of, "capital"))
     assert [of[0] for of in table.filter(subject="France")["input"].to_list()] == [
         "The capital of France is [Y].", "[Y] is the capital of France.",
-        "Die Hauptstadt von Frankreich ist [Y].", "フランスの首都は[Y]です。", "[Y]はフランスの首都です。",
+        "Die Hauptstadt des Landes Frankreich ist [Y].", "フランスの首都は[Y]です。", "[Y]はフランスの首都です。",
     ]  # fmt: skip
     assert {*table["gold"]} == {*CAPITALS.values()}
 

@@ -18,7 +18,7 @@ from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
 from consilience.core.expectations import Expectation
 from consilience.core.factors import Design, Edge, VariantPair
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
-from consilience.core.patterns import ENGLISH, Names, Pattern, Writing, written_names
+from consilience.core.patterns import ENGLISH, Names, Pattern, written_names
 from consilience.core.text import counted
 from consilience.files.read import Problems
 from consilience.files.rows import (
@@ -45,7 +45,6 @@ PATTERN_COLUMNS = (
     Column("pattern", sentence),
     *(Column(name, line, "", is_needed=False) for name in ("lemma", "extended_lemma", "tense")),
     Column("language", language_tag, "", is_needed=False),
-    *(Column(name, line, "", is_needed=False) for name in ("form", "subject_form")),
 )
 FACT_COLUMNS = (
     Column("subject", line), Column("object", line), Column("item", line, "", is_needed=False),
@@ -146,9 +145,9 @@ class Relation:
     """The objects of all facts of the relation, also where ``facts`` is a sample."""
     given_design: Design | None = None
     """The design of a task or of questions; None for that of the patterns."""
-    names: Mapping[Writing, Mapping[str, str]] = field(default_factory=dict)
-    """How subjects and objects are written in each language and form that a pattern needs. Without
-    an entry they are written as in the facts."""
+    names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """How subjects and objects are written in the languages of the patterns. Without an entry they
+    are written as in the facts."""
 
     @classmethod
     def of_design(
@@ -199,33 +198,27 @@ class Relation:
         design = self.given_design and self.given_design.only(chosen)
         return replace(self, patterns=patterns, edges=edges, given_design=design)
 
-    def written(self, name: str, language: str, form: str) -> str:
-        """A subject or object of the facts, as it is written in a language and form."""
-        return self.names.get((language, form), {}).get(name, name)
+    def written(self, name: str, language: str) -> str:
+        """A subject or object of the facts, as it is written in a language."""
+        return self.names.get(language, {}).get(name, name)
 
     def query(self, pattern: Pattern, fact: Fact) -> Query:
-        """The fact asked in the pattern, in its language and forms."""
-        language = pattern.language
-        return Query(
-            pattern,
-            self.written(fact.subject, language, pattern.subject_form),
-            self.written(fact.object, language, pattern.object_form),
-        )
+        """The fact asked in the pattern, in its language."""
+        subject, object_ = (self.written(name, pattern.language) for name in fact.names)
+        return Query(pattern, subject, object_)
 
     def by_candidates(self, queries: Sequence[Query]) -> Iterator[tuple[list[int], Candidates]]:
         """The positions of queries whose objects are written alike, with the candidates so written.
 
         The candidates have the same order in every writing.
         """
-        rows: dict[Writing | None, list[int]] = {}
+        rows: dict[str, list[int]] = {}
         for row, query in enumerate(queries):
-            writing = query.pattern.language, query.pattern.object_form
-            rows.setdefault(writing if writing in self.names else None, []).append(row)
-        for known, of_writing in rows.items():
-            words = self.candidates.words
-            if known is not None:
-                words = tuple(self.written(word, *known) for word in words)
-            yield of_writing, replace(self.candidates, words=words)
+            language = query.pattern.language
+            rows.setdefault(language if language in self.names else "", []).append(row)
+        for language, of_language in rows.items():
+            words = tuple(self.written(word, language) for word in self.candidates.words)
+            yield of_language, replace(self.candidates, words=words)
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label != self.id else ""
@@ -280,8 +273,7 @@ class Suite:
 
         ``language``: of the facts, and of patterns that name none in the column ``language``. The
         columns ``object_de`` and ``subject_de`` say how a fact is written in German; a name that
-        has no text there is the same name. ``form`` and ``subject_form`` name the forms in which a
-        pattern needs its object and subject (``docs/suites.md``).
+        has no text there is the same name.
         """
         problems: Problems = []
         facts_may_be_elsewhere = [replace(one, default="") for one in FACT_COLUMNS]
@@ -387,8 +379,8 @@ class Suite:
             ]
             if relation.names:
                 content += [
-                    [[p.language, p.object_form, p.subject_form] for p in relation.patterns],
-                    [[*key, sorted(of.items())] for key, of in sorted(relation.names.items())],
+                    [pattern.language for pattern in relation.patterns],
+                    [[key, sorted(of.items())] for key, of in sorted(relation.names.items())],
                 ]
             digest.update(json.dumps(content, ensure_ascii=False).encode())
         return digest.hexdigest()
@@ -409,7 +401,7 @@ def pattern_of(row: Row, language: str = ENGLISH) -> Pattern | None:
     try:
         return Pattern(
             row["pattern"], row["lemma"], row["extended_lemma"], row["tense"],
-            row["language"] or language, row["form"], row["subject_form"],
+            row["language"] or language,
         )  # fmt: skip
     except ConsilienceError as error:
         row.add(error)
@@ -431,14 +423,14 @@ def add_translations(row: Row, names: Names) -> None:
     for column, text_in in row.items():
         match = TRANSLATION.fullmatch(column)
         if match and text_in:
-            add_name(row, names, row[match[1]], (match[2], ""), text_in)
+            add_name(row, names, row[match[1]], match[2], text_in)
 
 
-def add_name(row: Row, names: Names, name: str, writing: Writing, text_in: str) -> None:
+def add_name(row: Row, names: Names, name: str, language: str, text_in: str) -> None:
     """Add how a name is written; another text of it is reported."""
-    known = names.setdefault(writing, {}).setdefault(name, text_in)
+    known = names.setdefault(language, {}).setdefault(name, text_in)
     if known != text_in:
-        found = f"'{name}' is '{text_in}' in '{'-'.join(filter(None, writing))}'"
+        found = f"'{name}' is '{text_in}' in '{language}'"
         row.report(found, expected=f"'{known}', as in another row")
 
 

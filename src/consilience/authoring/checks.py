@@ -215,7 +215,7 @@ def _fact_rows(suite: Suite) -> tuple[Rows, Rows, Rows]:
         ]  # fmt: skip
         words = [name for fact in relation.facts for name in fact.names]
         for one in relation.patterns:
-            written = [relation.written(name, one.language, one.object_form) for name in words]
+            written = [relation.written(name, one.language) for name in words]
             variants.append({
                 **group, "owner": relation.id, "seen": f"'{one.text}'", "text": one.text,
                 "is_pattern": True, "plain": normal_form(one.text), "spelling": one.text,

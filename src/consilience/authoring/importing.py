@@ -214,7 +214,7 @@ def _new_rows(
     written = {(of.get("name"), of.get("language")) for _, of in read_rows(path)} if path else ()
     return patterns, facts, [
         {"name": name, "language": language, "text": text}
-        for (language, _), of_language in names.items()
+        for language, of_language in names.items()
         for name, text in of_language.items()
         if text != name and (name, language) not in written
     ]  # fmt: skip

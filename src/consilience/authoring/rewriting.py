@@ -106,11 +106,14 @@ NUMBERS = (
     "(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|"
     "hundreds?|thousands?|[mb]illions?|half|thirds?|quarters?|doubled?|twice|once|dozens?"
 )
-FIXED = re.compile(
-    r"\{[^{}]*\}|\S*\d\S*|(?<!\w)[\"'`\u2018\u201c](?=\S).+?(?<=\S)[\"'`\u2019\u201d](?!\w)"
+FIXED = re.compile(r"\{[^{}]*\}|\S*\d\S*")
+"""A field in braces, and what has a digit."""
+
+QUOTED = re.compile(
+    r"(?<!\w)[\"'`\u2018\u201c](?=\S).+?(?<=\S)[\"'`\u2019\u201d](?!\w)"
     rf"|\b(?i:{NUMBERS})\b"
 )
-"""A field in braces, what has a digit, what is between quotation marks, and a number in words."""
+"""What is between quotation marks, and a number in words."""
 
 
 def fixed_in(text: str, names: Sequence[str]) -> Counter[str]:
@@ -120,8 +123,8 @@ def fixed_in(text: str, names: Sequence[str]) -> Counter[str]:
 
 
 def _words(text: str, names: Sequence[str], is_it: Callable[[str], bool]) -> list[re.Match[str]]:
-    """The lower-case words that are in no name, no field and no number."""
-    spans = [one.span() for one in FIXED.finditer(text)]
+    """The lower-case words that are in no name, no field, no number and no quotation."""
+    spans = [one.span() for what in (FIXED, QUOTED) for one in what.finditer(text)]
     for name in filter(None, names):
         spans += [one.span() for one in re.finditer(re.escape(name), text, re.IGNORECASE)]
     return [

@@ -22,9 +22,6 @@ class Pattern:
     extended_lemma: str = ""  # The lemma with its particles and prepositions
     tense: str = ""
     language: str = ENGLISH
-    object_form: str = ""
-    """The form that the object is written in, such as ``dative``; empty for the base form."""
-    subject_form: str = ""
     parts: tuple[str, str, str] = field(init=False)
     """The literal text before, between and after the two slots."""
     object_first: bool = field(init=False)  # Whether the object's slot precedes the subject's
@@ -122,12 +119,8 @@ def _check_slots(text: object) -> None:
 
 ROLES = ("subject", "object")
 
-Writing = tuple[str, str]
-"""A language and a form in which names are written, such as ``("de", "dative")``; the base form is
-empty."""
-
-Names = dict[Writing, dict[str, str]]
-"""Writing -> name in Unicode form NFC -> its text."""
+Names = dict[str, dict[str, str]]
+"""Language -> name in Unicode form NFC -> its text."""
 
 
 def written_names(
@@ -139,29 +132,29 @@ def written_names(
 ) -> Names:
     """The names that the patterns of a relation need (``Relation.names``).
 
-    A name without a text in a form has that of the base form; without one in a language it is the
-    same name. Two objects with one text are reported. ``names``: of the suite. ``facts``: subjects
-    and objects. ``places``: the patterns, and where each is.
+    A name without a text in a language is the same name. Two objects with one text are reported.
+    ``names``: of the suite. ``facts``: subjects and objects. ``places``: the patterns, and where
+    each is.
     """
     found: Names = {}
-    needed: dict[tuple[int, Writing], Pattern] = {}
     for pattern in places:
-        for at, form in ((1, pattern.object_form), (0, pattern.subject_form)):
-            needed.setdefault((at, (pattern.language, form)), pattern)
-    for (at, writing), pattern in needed.items():
-        texts = names.get((writing[0], ""), {}) | names.get(writing, {})
+        language = pattern.language
+        if language in found or not (texts := names.get(language)):
+            continue
         first: dict[str, str] = {}
-        for name in dict.fromkeys(fact[at] for fact in facts) if texts else ():
-            text = texts.get(unicodedata.normalize("NFC", name), name)
-            other = first.setdefault(unicodedata.normalize("NFC", text), name)
-            if ROLES[at] == "object" and other != name:
-                error = ConsilienceError(
-                    f"the objects '{other}' and '{name}' of '{relation}' are both '{text}' in "
-                    f"'{'-'.join(filter(None, writing))}'",
-                    expected="another text for each, because an answer names one of them",
-                    where=places[pattern],
-                    todo="Write one of them in another way, or remove its facts.",
-                )
-                problems.append(error)
-            found.setdefault(writing, {})[name] = text
+        found[language] = of_language = {}
+        for at, role in ((1, "object"), (0, "subject")):
+            for name in dict.fromkeys(fact[at] for fact in facts):
+                text = texts.get(unicodedata.normalize("NFC", name), name)
+                of_language[name] = text
+                other = first.setdefault(unicodedata.normalize("NFC", text), name)
+                if role == "object" and other != name:
+                    error = ConsilienceError(
+                        f"the objects '{other}' and '{name}' of '{relation}' are both '{text}' in "
+                        f"'{language}'",
+                        expected="another text for each, because an answer names one of them",
+                        where=places[pattern],
+                        todo="Write one of them in another way, or remove its facts.",
+                    )
+                    problems.append(error)
     return found

@@ -252,9 +252,8 @@ def fact_answers(
     @cache
     def written(group: str, variant: str) -> list[Choice]:
         relation = plan.suite.relation(group)
-        pattern = next(one for one in relation.patterns if one.name == variant)
-        how = pattern.language, pattern.object_form
-        return [Choice(of, (relation.written(of, *how),)) for of in relation.candidates.words]
+        (language,) = (one.language for one in relation.patterns if one.name == variant)
+        return [Choice(of, (relation.written(of, language),)) for of in relation.candidates.words]
 
     @cache
     def object_in(group: str, variant: str, text: str) -> str:

@@ -108,8 +108,8 @@ def group_of(suite: Suite, id_: str, *, is_open: bool = False) -> Group:
     patterns = relation.patterns
     written = [words] * len(patterns)
     if relation.names:
-        writings = [(pattern.language, pattern.object_form) for pattern in patterns]
-        written = [tuple(relation.written(word, *how) for word in words) for how in writings]
+        languages = [pattern.language for pattern in patterns]
+        written = [tuple(relation.written(word, of) for word in words) for of in languages]
     asks = [
         Ask(item, variant, relation.query(pattern, fact), written[variant])
         for item, fact in enumerate(relation.facts)

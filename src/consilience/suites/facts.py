@@ -39,7 +39,7 @@ RELATIONS = (
     ID, Column("label", line, "", is_needed=False),
     Column("cardinality", one_of("N-1", "N-M"), "N-1", is_needed=False),
 )  # fmt: skip
-NAMES = Column("name", line), Column("text", line), Column("form", line, "", is_needed=False)
+NAMES = Column("name", line), Column("text", line)
 EDGES = (
     ID, Column("pattern_a", sentence), Column("pattern_b", sentence),
     *(Column(name, flag) for name in Edge.__slots__),
@@ -97,7 +97,7 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
                 add(draft, row)
     known = {one for draft in drafts.values() for fact in draft.facts for one in fact.names}
     for row in rows("names", (Column("language", language_tag, language), *NAMES)):
-        add_name(row, names, row["name"], (row["language"], row["form"]), row["text"])
+        add_name(row, names, row["name"], row["language"], row["text"])
         if row["name"] not in known:
             todo = did_you_mean(row["name"], list(known))
             row.report(f"no subject or object '{row['name']}'", "name", todo=todo)
@@ -166,7 +166,7 @@ def select_languages(suite: Suite, languages: Sequence[str]) -> Suite:
     relations = []
     for relation in suite.relations:
         chosen = {one.name for one in relation.patterns if one.language in languages}
-        names = {writing: of for writing, of in relation.names.items() if writing[0] in languages}
+        names = {tag: of for tag, of in relation.names.items() if tag in languages}
         relations.append(replace(relation.only(chosen), names=names))
     left_out = [relation.id for relation in relations if not relation.patterns]
     notes = [f"no pattern in {', '.join(languages)}: {', '.join(left_out)}"] if left_out else []

@@ -313,12 +313,8 @@ def _write(suite: Suite, folder: Path) -> None:
         for pattern in relation.patterns:
             annotations = ("lemma", "extended_lemma", "tense")
             written = {name: getattr(pattern, name) for name in annotations}
-            writing = {
-                "language": pattern.language if pattern.language != suite.language else "",
-                "form": pattern.object_form,
-                "subject_form": pattern.subject_form,
-            }
-            written |= {name: value for name, value in writing.items() if value}
+            if pattern.language != suite.language:
+                written["language"] = pattern.language
             tables["patterns"].append({**of, "pattern": pattern.text, **written})
         tables["facts"] += [{**of, **asdict(fact)} for fact in relation.facts]
         tables["edges"] += [
@@ -326,9 +322,9 @@ def _write(suite: Suite, folder: Path) -> None:
             | {name: int(getattr(edge, name)) for name in Edge.__slots__}
             for (first, second), edge in sorted(relation.edges.items())
         ]
-        for (tag, form), of_writing in relation.names.items():
-            for name, text in of_writing.items():
-                row: dict[str, object] = {"name": name, "language": tag, "form": form, "text": text}
+        for tag, of_language in relation.names.items():
+            for name, text in of_language.items():
+                row: dict[str, object] = {"name": name, "language": tag, "text": text}
                 if row not in tables["names"]:
                     tables["names"].append(row)
     about = {"name": suite.name}

@@ -261,9 +261,8 @@ def questions_of_relation(
     of the relation without replacement, gold and distractors in an order drawn by it, too. None has
     all candidates, in their order. 0 makes open questions.
 
-    Patterns in several languages are phrasings in these languages. Where names are written in
-    several languages or forms, the options of a phrasing are written as its pattern needs them, and
-    all ways to write an option are its aliases.
+    Patterns in several languages are phrasings in these languages, whose options are written in
+    the language of the pattern; all ways to write an option are its aliases.
 
     In a relation with several right objects for a subject (N-M), the other right objects are no
     options, so exactly one option is right. A subject with several right objects is no open
@@ -305,9 +304,7 @@ def questions_of_relation(
 def _choices(relation: Relation) -> dict[str, Choice]:
     """The candidates with all ways to write them, without a text that another one has, too."""
     texts = {
-        word: list(
-            dict.fromkeys([word, *(relation.written(word, *writing) for writing in relation.names)])
-        )
+        word: list(dict.fromkeys([word, *(relation.written(word, of) for of in relation.names)]))
         for word in relation.candidates.words
     }
     counts = Counter(normal(text) for of_word in texts.values() for text in set(of_word))
@@ -332,8 +329,7 @@ def _question(
         of_language = phrasings.setdefault(language, [])
         if relation.names:
             written[language, len(of_language)] = tuple(
-                relation.written(word, pattern.language, pattern.object_form)
-                for word in options or (fact.object,)
+                relation.written(word, pattern.language) for word in options or (fact.object,)
             )
         words = words_in(pattern.language)["blank"]
         words = "{sentence}" if without_words([pattern.language]) else words

@@ -373,7 +373,7 @@ def fact_items(
     )
     limits = " ending in the object" if is_causal else ""
     for found, is_there in (
-        ("candidates in several languages or forms", bool(relation.names)),
+        ("candidates in several languages", bool(relation.names)),
         (f"{counted(len(patterns), 'pattern')}{limits}", len(patterns) < 2),
         (f"{counted(len(options), 'candidate')} of one token", len(options) < 2),
     ):

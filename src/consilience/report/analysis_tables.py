@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -380,16 +379,7 @@ def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]
 
 
 def _spread_notes(view: FactorView) -> Iterator[str]:
-    """How often two variants have different answers, and the range of accuracy over variants."""
-    parts, shares = parts_of(view.tables), list[str]()
-    for row in (parts[of, "within questions", ""] for of in OUTCOMES if view.is_exact):
-        known = f" (95 % CI {100 * row['low']:.1f} to {100 * row['high']:.1f})"
-        shares.append(f"{100 * row['value']:.1f} %" + known * (not math.isnan(row["low"])))
-    if shares:
-        yield (
-            f"two variants of a question, chosen at random, have different answers in {shares[0]} "
-            f"of the draws, and only one of the two is right in {shares[1]}"
-        )
+    """The range of accuracy over variants."""
     for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
         ends = []
         for end in ("lowest", "highest"):
@@ -423,15 +413,10 @@ def _most_changed(view: FactorView) -> Iterator[str]:
         both = " and ".join(row["factor"] for row in (first, *alike))
         what = f"The factors {both} change answers about equally: variants that differ in one alone"
     yield f"{what} agree in {shares} of pairs."
-    if rest := [row for row in others if row not in alike]:
-        named = (f"{100 * row['value']:.1f} % for {row['factor']}" for row in rest)
-        yield f"The agreement is {', '.join(named)}."
-    for flips in view.noise["value"].drop_nans():
-        if inside := [row["factor"] for row in rows if row["value"] >= 1 - flips]:
-            yield (
-                f"The effect of {' and '.join(inside)} is inside the noise floor: "
-                f"{100 * flips:.1f} % of answers change when nothing in the prompt does."
-            )
+    if rest := [
+        f"{100 * of['value']:.1f} % for {of['factor']}" for of in others if of not in alike
+    ]:
+        yield f"The agreement is {', '.join(rest)}."
 
 
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after

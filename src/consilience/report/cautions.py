@@ -173,21 +173,18 @@ def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
     """How many relations have another number of candidates in a run than in the first."""
     if not all("n_candidates" in one.answers.columns for one in (run, first)):
         return
-    here, there = (
-        one.answers.drop_nulls(["answer", "n_candidates"])
-        .group_by("group", maintain_order=True)
-        .agg(pl.col("n_candidates").max())
-        for one in (run, first)
-    )
+    known = (one.answers.drop_nulls(["answer", "n_candidates"]) for one in (run, first))
+    most = pl.col("n_candidates").max()
+    here, there = (of.group_by("group", maintain_order=True).agg(most) for of in known)
     both = here.join(there, on="group", maintain_order="left")
     differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
     for group, *sizes in differ.head(1).rows():
         relations = f"{differ.height} of {counted(both.height, 'relation')}"
-        what = (
-            f"{run.label} and {first.label} chose from different numbers of answers in {relations}"
-        )
-        example = f"for example {group}: {sizes[0]:,} and {sizes[1]:,}"
-        yield {"what": f"{what} ({example}; --candidates pieces makes them alike)"}
+        yield {
+            "what": f"{run.label} and {first.label} chose from different numbers of answers in "
+            f"{relations} (for example {group}: {sizes[0]:,} and {sizes[1]:,}; --candidates pieces "
+            "makes them alike)"
+        }
 
 
 def _other_prompts(run: Run, first: Run, common: pl.DataFrame) -> Iterator[Fields]:

@@ -33,7 +33,7 @@ from consilience.core import expectations
 from consilience.core.errors import By
 from consilience.core.factors import Kind
 from consilience.core.schemas import NOISE_FLOOR
-from consilience.core.text import counted, visible
+from consilience.core.text import visible
 from consilience.endpoints.usage import cost_in_words
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import headline_metrics
@@ -280,7 +280,13 @@ def _verdict(run: RunView) -> Iterator[str]:
             for row in rows if row.metric == "accuracy"
         )  # fmt: skip
     elif len(known) < NAMED:
-        yield from analyses.factor_verdict(run.factors)[:1] or _extremes(run)
+        yield from analyses.factor_verdict(run.factors)[:1]
+        if not run.factors and run.summary.least:
+            least, most = (
+                ", ".join(f"{label} ({100 * value:.0f}{UNIT})" for label, value in groups)
+                for groups in (run.summary.least, run.summary.most)
+            )
+            yield f"{words.variant.capitalize()}s agree least in {least}; most in {most}."
     judged = {row.metric: f"{100 * row.value:.1f}" for row in rows if row.metric in OF_JUDGES}
     if len(judged) == len(OF_JUDGES):
         position, kappa = (judged[metric] for metric in OF_JUDGES)
@@ -288,17 +294,6 @@ def _verdict(run: RunView) -> Iterator[str]:
             f"Its position preference is {position}: 0 is none, and at 100 the reply shown first "
             f"always wins. Its kappa with the labels is {kappa}: at 100 it is always right."
         )
-
-
-def _extremes(run: RunView) -> Iterator[str]:
-    """The least and the most consistent groups; nothing where there are none."""
-    least, most = (
-        ", ".join(f"{label} ({100 * value:.0f}{UNIT})" for label, value in groups)
-        for groups in (run.summary.least, run.summary.most)
-    )
-    if least:
-        variants = f"{run.suite.words.variant.capitalize()}s"
-        yield f"{variants} agree least in {least}; most in {most}."
 
 
 def _rest(value: float) -> str:
@@ -407,8 +402,6 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
             yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
     for run in runs:
         yield _group_table(run, of_run(run.name, runs))
-        if not run.changed.is_empty():
-            yield _label_changes(run, of_run(run.name, runs))
     yield from _expectations(runs)
 
 
@@ -430,17 +423,6 @@ def _group_table(run: RunView, lead: str) -> Table:
     title, columns = f"{lead}Each {words.group}, in percent", [*table.columns]
     columns.append(Column(f"{words.item}s", "count"))
     return replace(table, title=title, columns=columns, rows=rows)
-
-
-def _label_changes(run: RunView, lead: str) -> list[str]:
-    """How many labels of sentence pairs each form made wrong, and how many right."""
-    was, became = (pl.col(of) == pl.col("gold") for of in ("original_answer", "answer"))
-    by = run.changed.group_by("group", "perturbation", maintain_order=True)
-    return [
-        f"{lead}{group}, {form}: {counted(lost, 'right label')} became wrong, "
-        f"{counted(won, 'wrong label')} became right"
-        for group, form, lost, won in by.agg(lost=was.sum(), won=became.sum()).iter_rows()
-    ]
 
 
 VIOLATION_RATES: Columns = {
@@ -519,25 +501,20 @@ def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
-    """The command, model, time, versions and digests of a run."""
+    """The command, model, times, versions and digests of a run."""
     if not record:
         return {"Run": name, "Command": "not known: a table of answers"}
     settings, scoring = record["settings"], record.get("scoring")
     model = {"model": "not known"} | settings.get("model", {})
-    described = [model["model"]]
-    if model.get("architecture"):
-        described.append(f"{model['architecture']}, {model['parameters']:,} parameters")
-        described.append(f"{model['dtype']} on {model['device']}")
-    if model.get("server"):
-        described.append(f"server {model['server']}")
-    if model.get("trust_remote_code"):
-        described.append("with the Python code that comes with it (--trust-remote-code)")
-    weights = model.get("digest") and f"SHA-256 {model['digest']}"
+    named = {key: model.get(key) for key in ("architecture", "dtype", "device", "server")}
+    own_code = "with the Python code that comes with it (--trust-remote-code)"
+    described = [model["model"], *(f"{key} {of}" for key, of in named.items() if of)]
+    digest = model.get("digest") and f"SHA-256 {model['digest']}"
     rows = {
         "Run": name,
         "Command": record.get("command") or "not known: run.json has the settings",
-        "Model": ", ".join(described),
-        "Weights": weights or (model.get("revision") and f"revision {model['revision']}"),
+        "Model": ", ".join([*described, *[own_code] * bool(model.get("trust_remote_code"))]),
+        "Weights": digest or (model.get("revision") and f"revision {model['revision']}"),
         "Scored by": scoring and f"{scoring.get('strategy')} ({scoring.get('gives')})",
         "Started": record.get("started"),
         "Finished": record.get("finished") or "not finished",

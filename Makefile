@@ -56,7 +56,7 @@ test: $(READY)
 # A study on a Ray cluster of three nodes on this machine, one of which is killed; needs the extra ray.
 test-ray: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 tests/test_ray.py
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 -k test_ray tests/test_study.py
 
 # lm-evaluation-harness, driven as its users do, in an environment of its own.
 test-harness:

@@ -1,21 +1,32 @@
-"""A run as a value: opened, called by a label, and whole without anything beside it."""
+"""A run as a value and a folder: whole, shared by processes, damaged, of written answers."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from checks import refused
-from conftest import cases
-from consilience import Questions, evaluate, open_run
+import consilience as cs
+from checks import output, refused
+from conftest import cases, run_command
+from consilience import Questions, analyze_factors, evaluate, open_run
+from consilience.core.errors import SILENT
 from consilience.core.items import Choice, Question
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing.probe import probe
-from consilience.runs.folder import QUERIES, RunFolder, content_digest
-from consilience.runs.run import Run, open_runs
+from consilience.probing.probe import plan_probe, probe
+from consilience.runs.folder import QUERIES, RunFolder, content_digest, record_of
+from consilience.runs.run import Run, open_runs, read_answers
 
 RECORD = {"started": "2026-01-31T12:00:00+00:00", "versions": {}, "warnings": [], "answers": {}}
 OPTIONS = """item,question,options,answer,language
@@ -313,3 +324,333 @@ def test_settings_that_were_changed_are_refused(tmp_path, change):
     change(record["settings"])
     (run.path / "run.json").write_text(json.dumps(record))
     refused("other settings than those of the run", open_run, run.path)
+
+
+GROUPS = ["a", "b", *(f"there {at}" for at in range(5)), *(f"here {at}" for at in range(5, 999))]
+SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}, "groups": GROUPS}
+NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)
+
+
+def no_answers(group):
+    return pl.DataFrame({"group": [group]}, schema_overrides=ANSWERS_SCHEMA).select(
+        pl.col(name) if name == "group" else pl.lit(None, dtype).alias(name)
+        for name, dtype in ANSWERS_SCHEMA.items()
+    )
+
+
+def test_what_two_processes_record_is_kept(tmp_path):
+    one, two = (RunFolder(tmp_path, SETTINGS) for _ in range(2))
+    one.note(["first"])
+    two.note(["second"])
+    one.write_answers("a", no_answers("a"))
+    two.write_answers("b", no_answers("b"))
+    two.describe("words", {"b": ["x"]})
+    one.finish(NO_METRICS)
+    two.note(["third"])
+    record = record_of(tmp_path)
+    assert record["warnings"] == ["first", "second", "third"]
+    assert (sorted(record["answers"]), record["words"]) == (["a", "b"], {"b": ["x"]})
+    assert record["finished"]
+    assert one.answers("b", 1) is not None
+    assert two.answers("a", 1) is not None
+    assert RunFolder(tmp_path, SETTINGS).record["finished"] is None
+
+
+CHILD = """
+import sys
+from consilience.runs.folder import RunFolder
+from test_run import SETTINGS, write
+run = RunFolder(sys.argv[1], SETTINGS)
+for at in range(5):
+    write(run, f"there {at}")
+"""
+
+
+def write(run, name):
+    run.note([name])
+    run.write_answers(name, no_answers(name))
+
+
+def test_processes_at_once_lose_nothing(tmp_path):
+    """This one writes from the first note of the other to its end."""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command, environment = [sys.executable, "-c", CHILD], os.environ | {"PYTHONPATH": path}
+    names = [f"there {at}" for at in range(5)]
+    with subprocess.Popen([*command, tmp_path], env=environment) as child:
+        while not (tmp_path / "run.json").exists() and child.poll() is None:
+            time.sleep(0.001)
+        run = RunFolder(tmp_path, SETTINGS)
+        while child.poll() is None or len(names) < 10:
+            names.append(f"here {len(names)}")
+            write(run, names[-1])
+    record = record_of(tmp_path)
+    noted = [note for note in record["warnings"] if "here" in note]
+    assert child.returncode == 0
+    assert sorted(noted) == sorted(record["answers"]) == sorted(names)
+    assert all(run.answers(name, 1) is not None for name in names)
+
+
+def test_the_options_of_a_run_are_recorded(tmp_path):
+    chosen = {"model": "baseline:majority", "suite": "mini", "groups": ("capital",), "limit": 2}
+    options = ProbeOptions(**chosen, out=tmp_path)
+    record = probe(options).record
+    assert record["options"] == {
+        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
+    }  # fmt: skip
+
+
+def test_a_python_value_is_not_recorded(tmp_path):
+    def always(prompts):
+        return ["Paris"] * len(prompts)
+
+    result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
+    assert result.run.record["options"]["model"] is None
+
+
+BROKEN = {
+    "list": "[]",
+    "nothing": "",
+    "truncated": '{"settings": {',
+    "deep": "[" * 100_000,
+    "number": '{"settings": ' + "9" * 5000 + "}",
+    "latin": '{"settings": "é"}'.encode("latin-1"),
+    "settings": {"settings": "mini"},
+    "warnings": {"warnings": {"a": 1}},
+    "versions": {"versions": 3},
+}  # fmt: skip
+
+
+MAJORITY = (
+    "probe", "--model", "baseline:majority", "--suite", "mini", "--limit", 2, "--groups", "capital,sport",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "good"
+    assert run_command(*MAJORITY, "--out", folder)[0] == 0
+    return folder
+
+
+def refusals(consilience, commands):
+    """What commands say that end with one message and status 2."""
+    for command in commands:
+        status, out, err = consilience(*command)
+        assert (status, out) == (2, ""), command
+        assert err.count("error: ") == 1, command
+        yield err
+
+
+@pytest.mark.parametrize("damage", BROKEN)
+def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
+    shutil.copytree(good, tmp_path / "bad")
+    record, text = tmp_path / "bad" / "run.json", BROKEN[damage]
+    if isinstance(text, dict):
+        text = json.dumps(json.loads(record.read_text()) | text)
+    record.write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = {path: path.read_bytes() for path in record.parent.rglob("*") if path.is_file()}
+    commands = [
+        ("score", "bad"), ("compare", "bad", good), ("compare", good, "bad"),
+        ("report", "bad"), ("report", good, "bad", "--out", "page.html"),
+        *(("analyze", name, "bad") for name in ("patterns", "edits", "examples")),
+        ("analyze", "knowledge", good, "bad"), (*MAJORITY, "--out", "bad"),
+    ]  # fmt: skip
+    for err in refusals(consilience, commands):
+        assert "run.json: not the record of a run: " in err and len(err) < 1500
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_answers_beside_a_damaged_record_are_not_counted_unchecked(tmp_path):
+    run = RunFolder(tmp_path, {"suite": "mini", "groups": ["capital"]})
+    run.write_answers("capital", pl.DataFrame(schema=ANSWERS_SCHEMA))
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(record | {"answers": []}))
+    refused("no 'answers'", read_answers, tmp_path)
+
+
+def test_a_folder_of_several_runs_says_which_there_are(good, tmp_path):
+    for seed in (0, 1):
+        shutil.copytree(good, tmp_path / "seeds" / f"seed-{seed}")
+    refused("Name one of the runs in it: seed-0, seed-1", read_answers, tmp_path / "seeds")
+    (tmp_path / "empty").mkdir()
+    refused("no run.json; expected the folder of a", read_answers, tmp_path / "empty")
+
+
+QUESTIONS = [
+    {
+        "group": group,
+        "question": f"{group} {at}?",
+        "options": ["x", "y", "z"],
+        "answer": "xyz"[at % 3],
+    }
+    for group in "ab"
+    for at in range(4)
+]
+ROTATIONS = ("probe", "-m", "baseline:random", "--vary", "order=rotations")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A file of questions and a finished run of them."""
+    folder = tmp_path_factory.mktemp("damage")
+    (folder / "q.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    assert probed(folder, "run") == (0, "")
+    return folder
+
+
+def probed(folder, out):
+    """The exit status of the command of the run, and its error if it has one."""
+    status, _, err = run_command(*ROTATIONS, "-s", folder / "q.jsonl", "-o", folder / out)
+    return status, "" if status == 0 else err
+
+
+def numbers(folder):
+    return (folder / "metrics.csv").read_bytes()
+
+
+def answers_of(folder):
+    files = sorted((folder / "answers").glob("*.parquet"))
+    return [pl.read_parquet(file).to_dicts() for file in files]
+
+
+FILES = ("run.json", "metrics.csv", "queries.parquet", "answers/0.parquet", "answers/1.parquet")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
+def test_a_file_that_was_cut_is_named_or_made_again(place, name, share):
+    """Commands that read the run end well or with one message; its own command mends it."""
+    damaged = place / "damaged"
+    shutil.rmtree(damaged, ignore_errors=True)
+    shutil.copytree(place / "run", damaged)
+    content = (damaged / name).read_bytes()
+    (damaged / name).write_bytes(content[: int(share * len(content))])
+    for command in (("score", damaged), ("gate", damaged, "--rule", "accuracy >= 1 %")):
+        status, out, err = run_command(*command)
+        assert status in (0, 2, 3), (command, out, err)
+        assert "Traceback" not in out + err
+        assert status != 2 or err.count("error: ") == 1
+    status, err = probed(place, "damaged")
+    assert status in (0, 2), err
+    if status == 0:
+        assert numbers(damaged) == numbers(place / "run")
+        assert answers_of(damaged) == answers_of(place / "run")
+    else:
+        assert err.count("error: ") == 1
+
+
+OPEN_PHRASED = "question,question_2,answer\nRome and Paris ?,the capital Paris ?,Rome\nthe Italy ?,Italy ?,Italy\n"
+CLOSED_PHRASED = (
+    "question,answer,written\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?,Italy,Italy;Rome\n"
+)
+
+
+@pytest.fixture
+def written(tmp_path, model_folder):
+    """``written(OPEN_PHRASED, generate=True)``: a probe of a file of questions with a tiny model."""
+
+    def build(rows, **more):
+        path = tmp_path / "own.csv"
+        path.write_text(rows, encoding="utf-8")
+        fields = {"model": str(model_folder("llama")), "out": tmp_path / "run", "device": "cpu"}
+        return ProbeOptions(suite=str(path), **fields | {"max_new_tokens": 4} | more)
+
+    return build
+
+
+def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(written, tmp_path):
+    """2 questions in 2 phrasings, 3 samples each; the same command asks nothing again."""
+    vary = ["paraphrase", "sample=3"]
+    asked = written(OPEN_PHRASED, vary=vary, temperature=1.5, match="contains")
+    first = probe(asked, SILENT)
+    (path,) = (tmp_path / "run" / "answers").glob("*.parquet")
+    table = pl.read_parquet(path)
+    assert (table["sample"].to_list(), table["text"].null_count()) == (["1", "2", "3"] * 4, 0)
+    assert table["text"].n_unique() > 1
+    settings = first.record["settings"]
+    assert settings["writing"] == {"match": "contains"}
+    assert settings["model"]["temperature"] == 1.5
+    assert settings["factors"]["sample"] == ["1", "2", "3"]
+    assert any("match no option, or no right answer" in note for note in first.notes)
+    assert {"sample", "paraphrase"} <= set(first.metrics["level"])
+    written = path.stat().st_mtime_ns
+    again = probe(asked, SILENT)
+    assert path.stat().st_mtime_ns == written
+    assert again.metrics.equals(first.metrics)
+    assert again.notes == first.notes
+
+
+def test_examples_show_what_was_written_and_why_it_is_no_match(written, tmp_path, consilience):
+    """A random model writes neither Rome nor Italy: two wrong answers to each question."""
+    run = tmp_path / "run"
+    probe(written(OPEN_PHRASED), SILENT)
+    table = pl.read_parquet(next((run / "answers").glob("*.parquet")))
+    status, out, err = consilience("analyze", "examples", run, "--examples", "9")
+    assert status == 0, err
+    assert "pattern" not in out and "not the gold" in out
+    assert "the rule: contains for open questions" in err
+    csv = consilience("analyze", "examples", run, "--examples", "9", "--format", "csv")[1]
+    replies = pl.read_csv(csv.encode())
+    assert replies["text"].to_list() == table["text"].to_list()
+    assert replies["unmatched"].to_list() == ["not the gold"] * 4
+    assert "the capital Paris ?" in replies["prompt"][1]
+
+
+def test_options_are_written_with_generate(written, tmp_path):
+    plan = plan_probe(written(CLOSED_PHRASED, generate=True), SILENT)
+    assert plan.queries == 2 * 2
+    counted = probe(written(CLOSED_PHRASED, generate=True), SILENT)
+    table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
+    assert {"text", "unmatched", "option"} <= set(table.columns)
+    assert (
+        counted.record["settings"]["writing"]["match"] == "contains for open questions, else exact"
+    )
+
+
+def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
+    """One of four texts, in one of two groups; `score`, that of the run and the report have it."""
+    answers, run = tmp_path / "answers.csv", tmp_path / "run"
+    texts = ("Yes.", "no", "no idea", "yes")
+    table = {"item": range(4), "gold": "yes", "options": '["yes", "no"]', "answer": texts}
+    pl.DataFrame({**table, "group": [*"abab"]}).write_csv(answers)
+    table = ("score", answers, "--out", run, "--json")
+    for command in (table, ("score", run, "--json")):
+        out = output(consilience, *command)
+        (row,) = (r for r in json.loads(out)["summary"]["rows"] if r["metric"] == "no_option")
+        assert row["value"] == 1 / 4
+        assert row["low"] is None, "four questions are too few for an interval"
+    assert "answers that are no option" in consilience("score", run)[1]
+    assert consilience("report", run)[0] == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Answers that are no option." in page
+
+
+def test_a_baseline_is_read_whatever_the_rule(written):
+    for rows in (OPEN_PHRASED, CLOSED_PHRASED):
+        asked = written(rows, model="baseline:oracle", match="regex:is (.*)", generate=True)
+        counted = probe(replace(asked, out=asked.out / rows[-8:].strip()), SILENT)
+        assert counted.metrics.filter(metric="accuracy", over="all")["value"].to_list() == [1.0]
+
+
+def test_a_run_has_groups_with_options_and_open_ones(written, tmp_path):
+    """Written answers have further columns; the run is read as a whole, and counts the same."""
+    closed = "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
+    rows = f"group,question,question_2,answer,written\n{closed}open,the Italy ?,Italy ?,Italy,\n"
+    counted = probe(written(rows), SILENT)
+    opened = open_run(tmp_path / "run")
+    assert opened.answers["text"].null_count() == 2 * 2
+    assert opened.metrics.equals(counted.metrics)
+    names = analyze_factors(opened).tables["consistency"]["run"].unique(maintain_order=True)
+    assert [name.split(", ")[1] for name in names] == ["closed", "open"]
+
+
+def test_what_does_not_fit_is_refused_before_a_model_is_loaded(written):
+    for rows, more, expected in (
+        (CLOSED_PHRASED, {"vary": ["sample=2"], "temperature": 1.0}, "Add --generate"),
+        (CLOSED_PHRASED, {"match": "contains"}, "Add --generate"),
+        (OPEN_PHRASED, {"vary": ["sample=2"]}, "at temperature 0"),
+        (OPEN_PHRASED, {"match": "contain"}, "Did you mean 'contains'"),
+        (OPEN_PHRASED, {"vary": ["sample=two"], "temperature": 1.0}, "how many texts to sample"),
+        (OPEN_PHRASED, {"model": "baseline:majorty"}, "Did you mean 'majority'"),
+    ):
+        refused(expected, probe, written(rows, **more), SILENT)

@@ -1,15 +1,18 @@
-"""Studies: the runs of a file, what happens to each, and how far they are."""
+"""Studies: the runs of a file, what happens to each, how far they are, and their report."""
 
 import json
+import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections import Counter
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +22,15 @@ import pytest
 import study_workers
 from checks import output, refusal, refused
 from conftest import ROOT, cases
+from consilience.core.errors import Watch
 from consilience.core.provenance import build
 from consilience.endpoints import client
+from consilience.metrics.statistics import holm
 from consilience.probing.probe import probe
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.file import read_study
+from consilience.study.reporting import report_study
 from consilience.study.running import run_study, state_of, study_state
 from replay_server import replay
 
@@ -334,3 +340,222 @@ state_of(read_study({str(studied[0].file)!r}))
 assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+STUDY = """
+folder = '{folder}/out'
+reference = "random"
+options = {{ limit = 2, groups = "capital,sport" }}
+models = [
+    {{ name = "oracle", model = "baseline:oracle" }},
+    {{ name = "random", model = "baseline:random" }},
+    {{ name = "trained", model = "models/{{seed}}", seeds = [1, 2] }},
+    {{ name = "wrong", model = "models/none" }},
+]
+suites = [{{ suite = "mini" }}]
+factors = {{ protocol = ["strict", "published"] }}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A study whose runs are complete but for those of "wrong" and one seed of "trained"."""
+    folder = tmp_path_factory.mktemp("study")
+    path = folder / "family.toml"
+    path.write_text(STUDY.format(folder=folder), encoding="utf-8")
+    seeds, made = {1: "baseline:random", 2: "baseline:majority"}, {}
+    for run in read_study(path).runs:
+        if run.model == "wrong" or run.name.endswith("published/seed-2"):
+            continue
+        model = seeds.get(run.seed, run.options.model)
+        if (model, run.cell) in made:
+            shutil.copytree(made[model, run.cell], run.folder)
+        else:
+            probe(replace(run.options, model=model))
+            made[model, run.cell] = run.folder
+        record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+        record["options"]["model"] = run.options.model
+        (run.folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(file):
+    """Its report."""
+    return report_study(file)
+
+
+def test_every_run_has_a_row_and_missing_ones_are_named(made):
+    rows = made.tables["numbers"].filter(metric="accuracy")
+    cells = ["mini, protocol=strict", "mini, protocol=published"]
+    seeds = [[None, None, 1, 2], [None, None, 1]]
+    assert rows.select("cell", "seed").rows() == [
+        (cell, seed) for cell, of in zip(cells, seeds, strict=True) for seed in of
+    ]
+    oracle = made.tables["numbers"].filter(run="oracle/mini/protocol=strict").to_dicts()
+    assert [(row["metric"], row["value"]) for row in oracle[:2]] == [
+        ("accuracy", 1.0), ("consistency", 1.0),
+    ]  # fmt: skip
+    assert {row["items"] for row in oracle} == {4}
+    table = made.shown[0]
+    assert (table.title, len(table.rows)) == ("family: 7 runs in percent", 7)
+    names = [f"wrong/mini/protocol={protocol}" for protocol in ("strict", "published")]
+    names.insert(0, "trained/mini/protocol=published/seed-2")
+    assert sorted(table.notes) == sorted(f"{name} is missing: waiting" for name in names)
+
+
+def test_models_are_compared_with_the_reference_in_each_cell_and_seed(made):
+    pairs = ["cell", "seed", "first", "second"]
+    of = made.tables["differences"].select(pairs).unique(maintain_order=True).rows()
+    strict, published = "mini, protocol=strict", "mini, protocol=published"
+    assert of == [
+        (strict, None, "random", "oracle"), (strict, 1, "random", "trained"),
+        (strict, 2, "random", "trained"), (published, None, "random", "oracle"),
+        (published, 1, "random", "trained"),
+    ]  # fmt: skip
+    first = made.tables["differences"].row(0, named=True)
+    accuracy = made.tables["numbers"].filter(metric="accuracy")["value"]
+    assert [first["first_value"], first["second_value"]] == [accuracy[1], accuracy[0]]
+
+
+def test_models_of_several_seeds_have_means(made):
+    """The two seeds of one cell, of random and constant answers."""
+    mean = made.tables["means"].filter(metric="consistency").to_dicts()
+    assert [(row["cell"], row["model"], row["runs"]) for row in mean] == [
+        ("mini, protocol=strict, mean of 2 seeds", "trained", 2)
+    ]
+    trained = made.tables["numbers"].filter(model="trained", metric="consistency")
+    one, two = trained.filter(cell="mini, protocol=strict")["value"]
+    assert mean[0]["value"] == pytest.approx((one + two) / 2)
+    assert mean[0]["std"] == pytest.approx(abs(one - two) / 2**0.5)
+    assert made.shown[2].rows[0][:3] == ["trained", *list(
+        made.tables["means"].filter(metric="accuracy").select("value", "std").row(0)
+    )]  # fmt: skip
+
+
+def test_p_is_adjusted_over_the_whole_study(made):
+    p, adjusted = (made.tables["differences"][name].to_list() for name in ("p", "p_holm"))
+    tests = sum(not math.isnan(each) for each in p)
+    assert tests >= 16
+    assert adjusted == pytest.approx(holm(p), nan_ok=True)
+    assert f"over all {tests} tests of this table" in " ".join(made.shown[4].notes)
+    assert made.verdict == [
+        f"{sum(each < 0.05 for each in adjusted)} of {tests} differences between models are clear "
+        "(p (Holm) < 0.05 over the whole study)."
+    ]
+
+
+def test_the_tables_and_the_document(file, consilience, tmp_path):
+    out = output(consilience, "study", "report", file, "--tables", tmp_path / "tables", "--json")
+    document = json.loads(out)
+    names = {path.name for path in (tmp_path / "tables").glob("*.csv")}
+    assert names == {"study.csv", "means.csv", "comparisons.csv"}
+    assert len(document["runs"]) == 10
+    assert document["numbers"][0]["value"] == 1.0
+    rows = output(consilience, "study", "report", file, "--format", "csv").splitlines()
+    assert len(rows) == 1 + len(document["numbers"])
+
+
+def test_a_study_without_a_complete_run_says_what_to_do(consilience, tmp_path):
+    text = '[[models]]\nmodel = "baseline:oracle"\n[[suites]]\nsuite = "mini"\n'
+    (tmp_path / "new.toml").write_text(text, encoding="utf-8")
+    err = refusal(consilience, "study", "report", "new.toml")
+    assert "new.toml: no run is complete. Ask the models first: `consilience study run new" in err
+
+
+SMALL_NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+ON_RAY = """
+folder = "FOLDER"
+options = { device = "cpu", limit = 1, groups = "capital,sport,currency,author" }
+models = [
+    { name = "masked", model = "BERT" }, { name = "causal", model = "GPT2" },
+    { name = "none", model = "nowhere/none" },
+]
+suites = [{ suite = "mini" }, { suite = "mini-questions" }]
+factors = { seed = [0, 1] }
+skip = [{ model = ["masked", "none"], suite = "mini-questions" }, { model = "none", seed = 1 }]
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without processors, and three nodes of one processor, whose workers import tests.
+
+    `make test-ray` installs Ray.
+    """
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
+        cluster = Cluster(initialize_head=True, head_node_args={**SMALL_NODE, "num_cpus": 0})
+        nodes = [cluster.add_node(**SMALL_NODE) for _ in range(3)]
+        cluster.wait_for_nodes()
+        yield cluster, nodes
+        cluster.shutdown()
+
+
+class Watching(Watch):
+    """Calls a function when the first run is complete."""
+
+    def __init__(self, act):
+        self.act, self.done = act, 0
+
+    @contextmanager
+    def steps(self, text, total, unit):
+        yield self.advance
+
+    def advance(self, steps):
+        self.done += steps
+        if self.done == 1:
+            self.act()
+
+
+def digests(runs):
+    """The states of runs; the answers and the metrics of those that are complete."""
+    complete = runs.filter(state="complete").select("run", "folder").iter_rows()
+    files = {name: (record_of(Path(of))["answers"], Path(of, "metrics.csv").read_bytes())
+             for name, of in complete}  # fmt: skip
+    return runs["state"].to_list(), files
+
+
+def test_ray_loses_a_node_and_no_answer_and_a_run_that_fails_stays_alone(
+    cluster, model_folder, tmp_path, monkeypatch
+):
+    """Two models on facts and questions, and one that is not there; a node is killed."""
+    monkeypatch.chdir(tmp_path)
+    text = ON_RAY.replace("BERT", str(model_folder("bert"))).replace(
+        "GPT2", str(model_folder("gpt2"))
+    )
+    for name in ("here", "there"):
+        Path(f"{name}.toml").write_text(text.replace("FOLDER", name), encoding="utf-8")
+    whole, nodes = cluster
+
+    def kill():
+        """Kill the node of the run that begins next."""
+        before = begun = Path("begun").read_text()
+        while begun == before:
+            time.sleep(0.05)
+            begun = Path("begun").read_text()
+        lost = next(node for node in nodes if node.node_id == begun.split()[-1])
+        whole.remove_node(lost, allow_graceful=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_ask_away", study_workers.slow)
+        state = run_study(Path("there.toml"), "ray", None, whole.address, Watching(kill))
+    begun = Counter(Path("begun").read_text().split()[::2])
+    assert max(begun.values()) > 1, "the run of the lost node is asked again"
+    there = state.tables["runs"]
+    assert there["state"].to_list() == ["complete"] * 6 + ["failed"]
+    assert "nowhere/none" in there["message"][-1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray sets it for a worker of one processor
+    here = run_study(Path("here.toml")).tables["runs"]
+    assert digests(there) == digests(here)
+
+
+def test_ray_at_an_address_without_a_cluster_raises():
+    ray = pytest.importorskip("ray")
+    refused("--ray-address 127.0.0.1:1: no cluster", running.Cluster, "127.0.0.1:1", None)
+    assert not ray.is_initialized()

@@ -26,7 +26,7 @@ Functions:
 - ``publish_run(run, format)``: its results in the formats of others.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.
 - ``ConsistencyCallback``: consistency during a training with the Trainer of transformers.
-- ``improve``, ``finetune``: training. ``reproduce_table``, ``list_tables``: the papers' tables.
+- ``improve``, ``finetune``: training. ``reproduce_table``: the papers' tables.
 
 Types: ``Result``, ``Comparison``, ``Summary``, ``Run``; ``Suite``, ``Relation``, ``Pattern``,
 ``Fact``, ``Candidates``; ``Questions``, ``Question``, ``Choice``; ``LanguageModel``,

@@ -41,7 +41,6 @@ from consilience.models import load_model as load_model
 from consilience.models.functions import Function as Function
 from consilience.plans.facts import ask_suite as ask_suite
 from consilience.report.summary import Summary as Summary
-from consilience.reproduce.reproduction import list_tables as list_tables
 from consilience.results.comparing import Comparison as Comparison
 from consilience.results.evaluation import compare as compare
 from consilience.results.evaluation import evaluate as evaluate

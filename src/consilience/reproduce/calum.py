@@ -13,14 +13,12 @@ import polars as pl
 from consilience.analysis import examples
 from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects
 from consilience.authoring.annotation import score_sheets
-from consilience.core.errors import ConsilienceError
-from consilience.core.factors import WHOLE
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.training import FinetuneOptions
 from consilience.report.papers import paper_numbers
 from consilience.report.table import Column, Table
-from consilience.reproduce.beside import Measured
 from consilience.reproduce.recipe import (
+    Measured,
     MissingError,
     Numbers,
     Probed,
@@ -35,12 +33,6 @@ SPLITS = ("train", "validation", "test")
 KOREAN = ("kornli", "klue-nli", "klue-sts")
 GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CALUM, *KOREAN)}
 """The block of each task in the paper's tables."""
-
-COLUMNS = {
-    "Acc_val": ("accuracy", WHOLE), "C_R": ("consistency", ("form", "reverse")),
-    "C_S": ("consistency", ("form", "signal")),
-}  # fmt: skip
-"""The metric and the part of the paper's columns."""
 
 WRITERS = ("T5-base", "T5-large")  # Not trained here: T5 was trained on all five tasks
 GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
@@ -78,10 +70,6 @@ def results(recipe: Recipe, work: Work) -> Numbers:
     deviation is over annotators; theirs and that of a single run is the interval over items.
     """
     numbers = Numbers()
-    for row in work.added:
-        if parts_of(row) != (row, "Single"):
-            expected = "a name that does not end in -Single, -Para or -All"
-            raise ConsilienceError(f"--add {row}", expected=expected)
     rows = dict.fromkeys([*paper_numbers(recipe.table)["row"], *recipe.rows_of(work.added)])
     for row, task in product(rows, recipe.details["tasks"]):
         make: Callable[[], list[pl.DataFrame]] = partial(_people, work, task)
@@ -89,10 +77,7 @@ def results(recipe: Recipe, work: Work) -> Numbers:
             make = partial(_metrics, recipe, work, row, task)
         if tables := work.attempt(row, make, GROUPS[task]):
             chosen = mean_over_runs(tables) if len(tables) > 1 else tables[0]
-            numbers |= {
-                (GROUPS[task], row, column): number
-                for column, number in selected(chosen, COLUMNS).items()
-            }
+            numbers |= selected(chosen, recipe, row, GROUPS[task])
     return numbers
 
 
@@ -102,9 +87,13 @@ def _metrics(recipe: Recipe, work: Work, row: str, task: str) -> list[pl.DataFra
 
 
 def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[Probed]:
-    """The runs of a row's models on a task, which are trained first unless one writes labels."""
-    model, variant = parts_of(row)
-    spec, folder, part = recipe.models[model], pairs_folder(work, row, task), GROUPS[task]
+    """The runs of a row's models on a task, which are trained first unless one writes labels.
+
+    The folder of a task has the trainings, ``model``, and the answers, ``run``; recipes share it.
+    """
+    model, variant = parts_of(recipe, row)
+    folder = work.folder_of(model, "calum") / f"{task}{f'-{variant}' * (variant != 'Single')}"
+    spec, part = recipe.models[model], GROUPS[task]
     held_out = source_of(work, task, "validation") + "#1" * is_halved(work, task)
     models = {folder / "run": spec}
     if model not in WRITERS:
@@ -155,22 +144,15 @@ def is_halved(work: Work, task: str) -> bool:
     return not TASKS[task].splits[2] and not file_of(work, task, "test")
 
 
-def pairs_folder(work: Work, row: str, task: str) -> Path:
-    """The folder of ``model``, the trainings, and ``run``, the answers; recipes share them."""
-    model, variant = parts_of(row)
-    name = task if variant == "Single" else f"{task}-{variant}"
-    return work.folder_of(model, "calum") / name
-
-
 def group_of(row: str, task: str) -> str:
     """The group of a row's numbers in its runs."""
     return task + GENERATED * (row in WRITERS)
 
 
-def parts_of(row: str) -> tuple[str, str]:
+def parts_of(recipe: Recipe, row: str) -> tuple[str, str]:
     """A row's model, and the variant of its training."""
     model, _, variant = row.rpartition("-")
-    return (model, variant) if variant in VARIANTS else (row, "Single")
+    return (model, variant) if f"-{variant}" in recipe.added_rows else (row, "Single")
 
 
 def changed_answers(recipe: Recipe, work: Work) -> Table:
@@ -224,7 +206,7 @@ def _count_pairs(work: Work, task: str, split: str) -> int | None:
 
 def t_tests(recipe: Recipe, work: Work) -> Numbers:
     """The claims of Section 5.1.1 by three t-tests, in the paper's Table 2."""
-    numbers, rows = Numbers(), _printed("calum-table-2")
+    numbers, rows = Numbers(), _printed("calum-table-2", recipe)
     for which, left_out in SELECTIONS.items():
         effects = task_effects(rows.filter(~pl.col("model").is_in(left_out)))
         for (group, row), (form, second) in CLAIMS.items():
@@ -240,7 +222,7 @@ def t_tests(recipe: Recipe, work: Work) -> Numbers:
 
 def gain(recipe: Recipe, work: Work) -> Numbers:
     """Mean relative gain in C_R of training on more tasks, in the paper's Table 6."""
-    numbers, rows = Numbers(), _printed("calum-table-6")
+    numbers, rows = Numbers(), _printed("calum-table-6", recipe)
     for after in (("Para", "All"), ("Para",), ("All",)):
         names = [(f"{model}-Single", f"{model}-{of}") for model in BACKBONES for of in after]
         changes = gains(rows, *zip(*names, strict=True))
@@ -250,13 +232,13 @@ def gain(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def _printed(table: str) -> pl.DataFrame:
+def _printed(table: str, recipe: Recipe) -> pl.DataFrame:
     """The paper's numbers of Table 2 or 6, as fractions by model, task, metric and part."""
     tasks = {group: task for task, group in GROUPS.items()}
     rows = [
         (of["row"], tasks[of["group"]], metric, *part, of["value"] / 100)
         for of in paper_numbers(table).iter_rows(named=True)
-        for metric, part in [COLUMNS[of["column"]]]
+        for metric, part in [recipe.columns[of["column"]]]
     ]
     return pl.DataFrame(rows, schema={name: RUNS_SCHEMA[name] for name in LONG}, orient="row")
 

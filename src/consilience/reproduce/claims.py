@@ -25,8 +25,7 @@ from consilience.analysis.correlations import paired_t
 from consilience.analysis.task_types import ttest
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
 from consilience.report.papers import paper_numbers
-from consilience.reproduce.beside import Measured
-from consilience.reproduce.recipe import Numbers, Recipe, Work
+from consilience.reproduce.recipe import Measured, Numbers, Recipe, Work
 
 Place = tuple[str, str, str, str]  # Table, task, row and column of a number
 

@@ -20,9 +20,9 @@ from consilience.options.probe import ProbeOptions
 from consilience.options.training import ImproveOptions
 from consilience.report.export import Output
 from consilience.report.table import Column, Table
-from consilience.reproduce.beside import Measured
 from consilience.reproduce.recipe import (
     ADDED,
+    Measured,
     Numbers,
     Probed,
     Recipe,
@@ -55,13 +55,13 @@ COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the 
 
 def model_means(recipe: Recipe, work: Work) -> Numbers:
     """Means over relations in each model's run, and with ``micro`` also over all facts."""
-    blocks, numbers = recipe.blocks(), Numbers()
+    numbers: Numbers = {}
     for row, run in _probed(recipe, work).items():
-        measured = selected(run.metrics, recipe.columns, group="", over="mean")
+        numbers |= selected(run.metrics, recipe, row, group="", over="mean")
         if recipe.details.get("micro"):
-            pooled = selected(run.metrics, recipe.columns, group="", over="all")
-            measured |= {f"{column}, micro": number for column, number in pooled.items()}
-        numbers |= _keyed(blocks.get(row, ADDED), row, measured)
+            pooled = selected(run.metrics, recipe, row, group="", over="all")
+            for (block, _, column), number in pooled.items():
+                numbers[block, row, f"{column}, micro"] = number
     return numbers
 
 
@@ -69,20 +69,21 @@ def single_relations(recipe: Recipe, work: Work) -> Numbers:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
     runs = _probed(recipe, work)
 
-    def of_relation(row: str, relation: str) -> dict[str, Measured]:
-        return selected(runs[row].metrics, recipe.columns, group=relation, over="group")
+    def of_relation(row: str, block: str, relation: str) -> Numbers:
+        return selected(runs[row].metrics, recipe, row, block, group=relation, over="group")
 
-    rows = {row: of["Consistency"] for row in runs if (of := of_relation(row, "P364"))}
-    of_paper = [number for row, number in rows.items() if row not in work.added]
+    numbers: Numbers = {}
+    for row in runs:
+        numbers |= of_relation(row, "original-language", "P364")
+    of_paper = [number for (_, row, _), number in numbers.items() if row not in work.added]
+    rows = {row for _, row, _ in numbers}
     if _all_available(recipe, work, rows, "lowest model", "highest model"):
         lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
-        rows |= {"lowest model": lowest, "highest model": highest}
-    numbers: Numbers = {
-        ("original-language", row, "Consistency"): number for row, number in rows.items()
-    }
+        for row, number in (("lowest model", lowest), ("highest model", highest)):
+            numbers["original-language", row, "Consistency"] = number
     if "BERT-large" in runs:
-        for block, relation in (("capital-of", "P1376"), ("owned-by", "P127")):
-            numbers |= _keyed(block, "BERT-large", of_relation("BERT-large", relation))
+        numbers |= of_relation("BERT-large", "capital-of", "P1376")
+        numbers |= of_relation("BERT-large", "owned-by", "P127")
     return numbers
 
 
@@ -163,8 +164,8 @@ def example_answers(recipe: Recipe, work: Work) -> Table:
         for pattern, answer in example["answers"]:
             rows.append([pattern, answer, *(known.get(pattern) for known in ours)])
             blocks.append(f"{example['subject']} ({example['object']})")
-    work.told += [f"more examples of {row}: consilience analyze examples {run.path}"
-                  for row, run in runs.items()]  # fmt: skip
+    more = "more examples of {}: consilience analyze examples {}"
+    work.note("", [more.format(row, run.path) for row, run in runs.items()])
     columns = [Column("pattern"), Column("paper, BERT-large"), *map(Column, answers)]
     return Table(recipe.title, columns, rows, blocks=blocks)
 
@@ -183,11 +184,10 @@ def clusters(recipe: Recipe, work: Work) -> Numbers:
 
 def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
     """Spearman's coefficient over relations, times 100; p adjusted over models (Holm); clusters."""
-    blocks, numbers = recipe.blocks(), Numbers()
-    tested: dict[tuple[str, str], float] = {}
+    numbers, tested = Numbers(), dict[tuple[str, str], float]()
     for row, spec in recipe.models.items():
         found = work.attempt(row, partial(_vectors, work, row, spec, "pararel-vectors"))
-        key = blocks.get(row, ADDED if row in work.added else ""), row
+        key = recipe.block_of(row), row
         for vectors in found.tables["correlations"].to_dicts() if found else ():
             if vectors["property"] == "subject":
                 numbers[*key, "Spearman Consistency/V-measure"] = in_percent(vectors, "r%")
@@ -225,7 +225,7 @@ def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> Numbers:
 
 def improvement(recipe: Recipe, work: Work) -> Numbers:
     """Means over the 25 test relations before and after training on three, chosen by three."""
-    blocks, numbers = recipe.blocks(), Numbers()
+    numbers: Numbers = {}
     folder = work.folder_of("majority", "pararel-test")
     probe = partial(work.probe, "majority", recipe.models["majority"], groups=TEST, out=folder)
     runs = {"majority": folder} if work.attempt("majority", probe) else {}
@@ -242,8 +242,7 @@ def improvement(recipe: Recipe, work: Work) -> Numbers:
     for row, run in runs.items():
         if work.is_selected(row) and not work.options.dry_run:
             metrics = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
-            measured = selected(metrics, recipe.columns, group="", over="mean")
-            numbers |= _keyed(blocks.get(row, ADDED), row, measured)
+            numbers |= selected(metrics, recipe, row, group="", over="mean")
     return numbers
 
 
@@ -319,7 +318,3 @@ def _all_available(recipe: Recipe, work: Work, runs: Collection[str], *rows: str
         reason = f"needs all models of the paper; missing: {missing}"
         work.reasons |= {row: [reason] for row in rows}
     return not missing
-
-
-def _keyed(block: str, row: str, numbers: Mapping[str, Measured]) -> Numbers:
-    return {(block, row, column): number for column, number in numbers.items()}

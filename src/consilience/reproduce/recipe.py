@@ -20,14 +20,28 @@ from consilience.options.probe import ProbeOptions
 from consilience.probing.probe import probe
 from consilience.report.papers import paper_numbers
 from consilience.report.table import Table
-from consilience.reproduce.beside import Key, Measured
 from consilience.runs.folder import fingerprint
 
 T = TypeVar("T")
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
-Numbers = dict[Key, Measured]  # Our numbers, by block, row and column of the paper's table
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number of ours, in the unit that the paper prints."""
+
+    value: float  # The number; NaN for no data
+    std: float = NAN
+    low: float = NAN
+    """Lower bound of its 95 % interval; NaN for a number that has none, such as a count."""
+    high: float = NAN
+    unit: str = ""  # The unit of a number that the paper does not have
+
+
+Key = tuple[str, str, str]  # Block, row and column, as the paper prints them
+Numbers = dict[Key, Measured]
+
+NAMES = {"pararel": "ParaRel", "calum": "CALUM"}
 ADDED = "added"  # The block of a user's models
 UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 """Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
@@ -55,6 +69,12 @@ class Recipe:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def heading(self) -> str:
+        """The title with the table of the paper, where it is of one."""
+        paper, _, number = self.name.partition("-table-")
+        return f"{self.title} ({NAMES[paper]}'s Table {number})" if number else self.title
+
+    @property
     def rows(self) -> list[str]:
         """The rows of the paper's table, and the models where rows are models."""
         rows = list(dict.fromkeys(paper_numbers(self.table)["row"]))
@@ -67,16 +87,15 @@ class Recipe:
 
     @property
     def columns(self) -> Mapping[str, tuple[str, Part]]:
-        """The metric and the part of each column of the paper; parts are kinds of edits."""
-        keys = {name: text.partition("/") for name, text in self.details["columns"].items()}
-        return {
-            name: (metric, ("edit", edit) if edit else WHOLE)
-            for name, (metric, _, edit) in keys.items()
-        }
+        """The metric and the part of each column of the paper, written ``METRIC/KIND/LEVEL``."""
+        columns = self.details["columns"].items()
+        keys = {name: [*text.split("/"), *WHOLE] for name, text in columns}
+        return {name: (metric, (kind, level)) for name, (metric, kind, level, *_) in keys.items()}
 
-    def blocks(self) -> dict[str, str]:
-        """The block of each row of the paper's table."""
-        return dict(paper_numbers(self.table).select("row", "group").iter_rows())
+    def block_of(self, row: str) -> str:
+        """The block of a row of the paper's table, or that of a user's models."""
+        blocks: dict[str, str] = dict(paper_numbers(self.table).select("row", "group").iter_rows())
+        return blocks.get(row, ADDED)
 
 
 class Probed(NamedTuple):
@@ -104,8 +123,7 @@ class Work:
         self.added = added_models(options.add or ())
         self.rows: Collection[str] | None = None  # The selected rows; all where None
         self.commands: list[str] = []
-        self.reasons: dict[str, list[str]] = {}  # Why rows have no numbers; "": all rows
-        self.told: list[str] = []  # Notes of the recipe, before those of its runs
+        self.reasons: dict[str, list[str]] = {}  # See ``missing``
         self.files: list[Path] = []  # What calls drew
         self._known = {} if known is None else known
         self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
@@ -187,12 +205,21 @@ class Work:
 
     @property
     def notes(self) -> list[str]:
-        """Notes of the recipe, then those on its rows."""
-        notes = list(self.told)
+        """What a reader should know, with the part and the rows that it is about."""
+        notes = list[str]()
         for (part, text), rows in self._remarks.items():
             subject = ", ".join(name for name in (part, *rows) if name)
             notes.append(f"{subject}: {text}" if subject else text)
         return notes
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why rows have no numbers; "": all rows."""
+        return {row: f"{UNAVAILABLE}: {'; '.join(why)}" for row, why in self.reasons.items()}
+
+    @property
+    def warnings(self) -> list[str]:
+        return [f"{row or 'all'}: {why}" for row, why in self.missing.items()]
 
 
 def _probed(options: ProbeOptions, watch: Watch) -> Probed:
@@ -221,9 +248,17 @@ def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:
 
 
 def selected(
-    metrics: pl.DataFrame, columns: Mapping[str, tuple[str, Part]], **where: str
-) -> dict[str, Measured]:
-    """The numbers of a metrics table by the paper's columns, as far as the table has them."""
+    metrics: pl.DataFrame, recipe: Recipe, row: str, block: str | None = None, **where: str
+) -> Numbers:
+    """The numbers of a metrics table in the paper's columns, as far as the table has them.
+
+    ``row, block``: where the paper has them; the block of the row unless given.
+    """
+    block = recipe.block_of(row) if block is None else block
     rows = metrics.filter(**where).fill_null(NAN).iter_rows(named=True)
-    numbers = {(row["metric"], (row["kind"], row["level"])): in_percent(row) for row in rows}
-    return {column: numbers[key] for column, key in columns.items() if key in numbers}
+    numbers = {(of["metric"], (of["kind"], of["level"])): in_percent(of) for of in rows}
+    return {
+        (block, row, column): numbers[key]
+        for column, key in recipe.columns.items()
+        if key in numbers
+    }

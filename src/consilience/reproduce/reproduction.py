@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -16,17 +17,18 @@ from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.options.others import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
 from consilience.report.papers import paper_numbers
-from consilience.report.table import Column, Table
+from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
 from consilience.reproduce import calum, claims, pararel
-from consilience.reproduce.beside import (
-    BESIDE_SCHEMA,
+from consilience.reproduce.recipe import (
+    ADDED,
+    NOT_RUN,
+    NOT_SELECTED,
     Key,
     Measured,
-    beside,
-    beside_layout,
-    beside_table,
+    Probed,
+    Recipe,
+    Work,
 )
-from consilience.reproduce.recipe import ADDED, NOT_RUN, NOT_SELECTED, UNAVAILABLE, Recipe, Work
 
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
 """The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
@@ -60,6 +62,145 @@ def _load_recipes() -> tuple[dict[str, Recipe], dict[str, RecipeSet]]:
 RECIPES, SETS = _load_recipes()
 
 
+BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("table", "section", "group", "row", "column", "unit"), pl.String),
+    "digits": pl.Int64,
+    **dict.fromkeys(("paper", "paper_std", "ours", "std", "low", "high"), pl.Float64),
+    "difference": pl.Float64,
+    "verdict": pl.String,
+}
+"""A row for each number of the paper, and for each of ours that the paper does not have.
+
+* ``group``, ``row``, ``column``: where the paper prints the number.
+* ``digits``: digits after the decimal point, as the paper prints it.
+* ``paper``, ``paper_std``: the paper's number.
+* ``ours``, ``std``, ``low``, ``high``: ours with its interval.
+* ``difference``: ours minus the paper's.
+* ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
+  ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
+  there is no number of ours.
+"""
+
+DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
+"""Digits of ours after the decimal point, by unit; one of all others."""
+
+IN_POINTS = ("percent", "points", "r%")  # units to which a tolerance in points applies
+NUMBER = Column("", "number")  # in the unit that the paper prints
+
+
+def beside(
+    table: str,
+    ours: Mapping[Key, Measured | None],
+    absent: Mapping[str, str] | None = None,
+    tolerance: float | None = None,
+) -> pl.DataFrame:
+    """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
+
+    Rows are in the order of the paper. ``ours``: None for a missing number. ``absent``: why a row
+    has no number of ours; the reason of ``""`` applies to all other rows. ``tolerance``: points
+    within which percentages count as equal to the paper's; None for no judgement.
+    """
+    absent, rows = absent or {}, list[dict[str, object]]()
+    printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
+    known = {(row["group"], row["row"], row["column"]) for row in printed}
+    for key, number in ours.items():
+        if key not in known:
+            unit = number.unit if number else ""
+            place = dict(zip(("group", "row", "column"), key, strict=True))
+            other = {"unit": unit, "digits": DIGITS.get(unit, 1), "value": NAN, "std": NAN}
+            printed.append({"table": table, "section": "", **place, **other})
+    for row in printed:
+        number = ours.get((row["group"], row["row"], row["column"]))
+        verdict = absent.get(row["row"], absent.get("", "not measured"))
+        if number is not None:
+            verdict = _verdict(row["value"], row["digits"], row["unit"], number, tolerance)
+        measured = number or Measured(NAN)
+        rows.append(
+            {
+                **row, "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
+                "std": measured.std, "low": measured.low, "high": measured.high,
+                "difference": measured.value - row["value"], "verdict": verdict,
+            }
+        )  # fmt: skip
+    blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
+    rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
+    return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
+
+
+def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
+    if math.isnan(ours.value):
+        return "no data"
+    if math.isnan(paper):
+        return "ours only"
+    if ours.value < paper if unit == "p<" else round(ours.value, digits) == paper:
+        return "same"
+    if tolerance is None or unit not in IN_POINTS:
+        return "differs"
+    return "within" if round(abs(ours.value - paper), 9) <= tolerance else "outside"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """The paper's number as it prints it, and ours; as text if it has a symbol, such as < or K."""
+    digits = DIGITS.get(row["unit"], max(1, row["digits"]))
+    paper = Cell(row["paper"], row["paper_std"], digits=row["digits"])
+    ours = Cell(row["ours"], row["std"], digits=digits)
+    match row["unit"]:
+        case "thousand":
+            known = not math.isnan(row["ours"])
+            return Cell(f"{_text(paper)}K"), Cell(_text(ours) + "K" * known)
+        case "p" | "p<" as unit:
+            below = "< " if unit == "p<" else ""
+            is_small = row["ours"] < 0.0005
+            return Cell(below + _text(paper)), Cell("<.001" if is_small else _text(ours))
+        case _:
+            return paper, ours
+
+
+def _text(cell: Cell) -> str:
+    return text_of(cell, NUMBER)
+
+
+def beside_table(numbers: pl.DataFrame, title: str) -> Table:
+    """For a screen: a row a number, the paper's, ours with its interval, the difference."""
+    one_column = numbers["column"].n_unique() == 1
+    headings = ("paper", "ours", "95 % CI", "difference")
+    columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]
+    rows: list[list[Value]] = []
+    blocks: list[str] = []
+    for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
+        if chosen.height > 1:
+            rows.append([str(name), *[""] * 5])
+        for row in chosen.iter_rows(named=True):
+            label = f"  {row['column']}"
+            if chosen.height == 1:
+                label = str(name) if one_column else f"{name}: {row['column']}"
+            digits = DIGITS.get(row["unit"], max(1, row["digits"]))
+            interval = Cell(low=row["low"], high=row["high"], digits=digits)
+            difference = Cell() if row["unit"] == "p<" else Cell(row["difference"], digits=digits)
+            verdict = row["verdict"].split(":")[0]
+            rows.append([label, *_cells(row), interval, difference, verdict])
+        blocks += [str(group)] * (len(rows) - len(blocks))
+    return Table(title, columns, rows, blocks=blocks)
+
+
+def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
+    """In the paper's layout: its columns, and in each row ours below the paper's."""
+    headings = numbers["column"].unique(maintain_order=True).to_list()
+    rows: list[list[Value]] = []
+    blocks: list[str] = []
+    for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
+        cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
+        is_empty = chosen["paper"].is_nan().all() and chosen["ours"].is_nan().all()
+        ours = chosen["verdict"][0].split(":")[0] if is_empty else "ours"
+        for at, whose in enumerate(("paper", ours)):
+            shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
+            if any(_text(cell) != "-" for cell in shown) or (is_empty and at):
+                rows.append([f"{name} ({whose})", *shown])
+                blocks.append(str(group))
+    columns = [Column(""), *(Column(heading, "number") for heading in headings)]
+    return Table(title, columns, rows, notes, blocks)
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """A table that was made."""
@@ -82,16 +223,14 @@ def make(recipe: Recipe, work: Work) -> Made:
     recipe = replace(recipe, models={**recipe.models, **added})
     only = [*dict.fromkeys([*(options.only or ()), *rows])]
     work.rows = {*only} if only else None
-    work.told += recipe.notes
+    work.note("", recipe.notes)
     made = work.attempt("", lambda: recipe.make(recipe, work))
     if isinstance(made, Table):
-        made = replace(made, title=title_of(recipe), notes=[*work.notes, *warnings_of(work)])
+        made = replace(made, title=recipe.heading, notes=[*work.notes, *work.warnings])
         return Made(recipe, made, pl.DataFrame(schema=BESIDE_SCHEMA), work)
-    absent = {row: f"{UNAVAILABLE}: {'; '.join(why)}" for row, why in work.reasons.items()}
-    absent |= {
-        row: absent[name] for name in absent.keys() & added for row in recipe.rows_of([name])
-    }
-    absent |= {"": NOT_RUN} if options.dry_run else {}
+    absent = work.missing | ({"": NOT_RUN} if options.dry_run else {})
+    for name in absent.keys() & added:
+        absent |= dict.fromkeys(recipe.rows_of([name]), absent[name])
     ours: dict[Key, Measured | None] = {**(made or {})}
     columns = paper["column"].unique(maintain_order=True)
     for row in {*rows} - {row for _, row, _ in ours}:
@@ -101,22 +240,8 @@ def make(recipe: Recipe, work: Work) -> Made:
     if only:
         chosen = pl.when(pl.col("row").is_in(only)).then("verdict")
         numbers = numbers.with_columns(verdict=chosen.otherwise(pl.lit(NOT_SELECTED)))
-    table = beside_layout(numbers, title_of(recipe), [*work.notes, *warnings_of(work)])
+    table = beside_layout(numbers, recipe.heading, [*work.notes, *work.warnings])
     return Made(recipe, table, numbers, work)
-
-
-def title_of(recipe: Recipe) -> str:
-    """The title with the table of the paper, where it is of one."""
-    paper, _, number = recipe.name.partition("-table-")
-    return f"{recipe.title} ({NAMES[paper]}'s Table {number})" if number else recipe.title
-
-
-NAMES = {"pararel": "ParaRel", "calum": "CALUM"}
-
-
-def warnings_of(work: Work) -> list[str]:
-    """Why numbers are missing."""
-    return [f"{row or 'all'}: {UNAVAILABLE}: {'; '.join(why)}" for row, why in work.reasons.items()]
 
 
 def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
@@ -131,7 +256,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
         make_folder(options.out)
     made = [make(recipe, of) for recipe, of in zip(recipes, work, strict=True)]
     numbers = pl.concat(one.numbers for one in made)
-    warnings = [*dict.fromkeys(text for one in made for text in warnings_of(one.work))]
+    warnings = [*dict.fromkeys(text for one in made for text in one.work.warnings)]
     notes = [*dict.fromkeys(note for one in work for note in one.notes)]
     commands = [*dict.fromkeys(command for one in work for command in one.commands)]
     paths: list[Path] = []
@@ -152,7 +277,10 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
     facts = {
         "run": {**record, "commands": commands, "files": [*map(str, paths)]}, "notes": notes,
     }  # fmt: skip
-    return Output({"numbers": numbers}, shown, cautions=warnings, facts=facts)
+    has_run = any(isinstance(of, Probed) for of in known.values())
+    is_measured = has_run or numbers["ours"].is_not_nan().any()
+    status = 0 if is_measured or options.dry_run or not warnings else 3
+    return Output({"numbers": numbers}, shown, cautions=warnings, facts=facts, status=status)
 
 
 def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str, str]) -> None:
@@ -177,7 +305,7 @@ def _shown(made: Made) -> list[Table]:
     paper = made.numbers.filter(pl.col("verdict") != NOT_SELECTED, ~pl.col("row").is_in(added))
     if made.recipe.is_wide or made.numbers.is_empty():
         return [layout]
-    tables = [beside_table(paper, title_of(made.recipe))] if paper.height else []
+    tables = [beside_table(paper, made.recipe.heading)] if paper.height else []
     return [*tables, layout] if added else tables
 
 
@@ -199,9 +327,3 @@ def recipes() -> Output:
     ]
     several = {name: one._asdict() for name, one in SETS.items()}
     return Output(shown=shown, facts={"recipes": rows, "sets": several})
-
-
-def list_tables() -> dict[str, str]:
-    """The papers' tables and figures that ``reproduce_table`` makes, and what they show."""
-    sets = {name: of.title for name, of in SETS.items()}
-    return sets | {name: of.title for name, of in sorted(RECIPES.items())}

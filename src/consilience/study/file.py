@@ -57,7 +57,6 @@ LEVELS = {
 }
 """The keys of the tables of models and of suites, which have options of ``probe`` beside them."""
 
-FIELDS = parameters(ProbeOptions)
 TomlTable = Mapping[str, Any]
 
 
@@ -134,8 +133,6 @@ def read_study(path: str | Path) -> Study:
                 expected = "some of model, suite, seed and factors, with values of this study"
                 raise ConsilienceError(f"[[skip]] {at}: matches no run", expected=expected)
         runs = [run for run in runs if not any(map(run.matches, skips))]
-        if not runs:
-            raise ConsilienceError("[[skip]]: every run is skipped", todo="Skip fewer runs.")
         names = [model.name for model in models]
         if (reference := study["reference"] or names[0]) not in names:
             todo = did_you_mean(reference, names)
@@ -193,7 +190,7 @@ def _options(table: TomlTable) -> dict[str, Any]:
     for key in keywords.keys() & {"model", "suite", "out", "folder"}:
         todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
         raise ConsilienceError(f"'{key}' as an option", todo=todo)
-    refuse_unknown(FIELDS, keywords)
+    refuse_unknown(parameters(ProbeOptions), keywords)
     return checked(ProbeOptions, keywords)
 
 

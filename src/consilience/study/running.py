@@ -74,7 +74,8 @@ COLUMNS = {
 
 def state_of(study: Study) -> pl.DataFrame:
     """How far the runs of a study are (``RUNS``)."""
-    rows, failures = list[dict[str, Any]](), _failures(study)
+    file, rows = study.folder / FAILURES, list[dict[str, Any]]()
+    failures = parse_json(file.read_bytes()) if file.is_file() else {}
     for run in study.runs:
         row = {name: getattr(run, name) for name in ("model", "suite", "cell", "seed")}
         row |= {"run": run.name, "folder": str(run.folder), "done": 0, **_state(run)}
@@ -82,12 +83,6 @@ def state_of(study: Study) -> pl.DataFrame:
             row |= {"state": "failed", "message": failures[run.name]}
         rows.append(row)
     return pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
-
-
-def _failures(study: Study) -> dict[str, str]:
-    """Why runs failed, by run."""
-    file = study.folder / FAILURES
-    return parse_json(file.read_bytes()) if file.is_file() else {}
 
 
 def _state(run: StudyRun) -> dict[str, Any]:
@@ -160,8 +155,9 @@ def run_study(
     study = read_study(file)
     for run in study.runs:
         refuse_other_options(run.options)
-    complete = state_of(study).filter(state="complete")["run"]
-    runs, failures = [run for run in study.runs if run.name not in complete], _failures(study)
+    left = state_of(study).filter(pl.col("state") != "complete").select("run", "message")
+    runs = [run for run in study.runs if run.name in left["run"]]
+    failures = dict(left.filter(pl.col("message") != "").iter_rows())
     here = Processes(study.folder / LOG, cores() // workers if workers and workers > 1 else 0)
     is_ray = engine == "ray" and any(run.options.connection is None for run in runs)
     asker = Cluster(ray_address, workers) if is_ray else here

@@ -83,15 +83,21 @@ def asked(write_suite, tmp_path, monkeypatch):
     return options
 
 
-def test_labels_are_given_or_as_much_of_the_path_as_is_needed(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("models", "specs", "labels"), [
+    ({"x/run": "", "y/run": "", "z": ""}, ["x/run", "y/run", "large=z"], ["x/run", "y/run", "large"]),
+    ({"x/run": "", "y/run": ""}, ["first=x/run", "y/run"], ["first", "run"]),
+    ({"a=b": ""}, ["a=b"], ["a=b"]),  # a path that exists is a path
+    ({"one": "bert", "two": "bert"}, ["one", "two"], ["bert (one)", "bert (two)"]),
+    ({"one": "bert", "two": "bert"}, ["one", "mine=two"], ["bert", "mine"]),
+    ({"one": "bert", "other": "gpt2"}, ["one", "other"], ["bert", "gpt2"]),
+])  # fmt: skip
+def test_a_run_is_called_by_its_label_its_model_or_its_folder(
+    models, specs, labels, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    for name in ("x/run", "y/run", "z"):
-        make(tmp_path / name)
-    specs = ["x/run", "y/run", "large=z"]
-    assert [run.label for run in open_runs(specs)] == ["x/run", "y/run", "large"]
-    assert [run.label for run in open_runs(["first=x/run", "y/run"])] == ["first", "run"]
-    make(tmp_path / "a=b")  # a path that exists is a path
-    assert [run.label for run in open_runs(["a=b"])] == ["a=b"]
+    for name, model in models.items():
+        make(tmp_path / name, **({"model": {"model": model}} if model else {}))
+    assert [run.label for run in open_runs(specs)] == labels
 
 
 @pytest.mark.parametrize(("specs", "message"), cases("runs_bad"))
@@ -106,14 +112,6 @@ def test_runs_that_cannot_be_told_apart_or_found_raise(specs, message, tmp_path,
 def test_a_run_is_called_by_its_model(model, task, name, tmp_path):
     make(tmp_path / "run", model={"model": model}, task={"name": task})
     assert [run.label for run in open_runs([str(tmp_path / "run")])] == [name]
-
-
-def test_runs_of_one_model_are_called_by_their_folders(tmp_path):
-    one, two = (str(make(tmp_path / name, model={"model": "bert"})) for name in ("one", "two"))
-    assert [run.label for run in open_runs([one, two])] == ["bert (one)", "bert (two)"]
-    assert [run.label for run in open_runs([one, f"mine={two}"])] == ["bert", "mine"]
-    other = str(make(tmp_path / "other", model={"model": "gpt2"}))
-    assert [run.label for run in open_runs([one, other])] == ["bert", "gpt2"]
 
 
 @pytest.mark.parametrize("name", SUITES)

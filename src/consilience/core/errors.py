@@ -154,10 +154,11 @@ def did_you_mean(word: str, known: list[str], otherwise: str | None = None) -> s
 
 
 def unknown_name(found: str, name: str, known: Iterable[str], where: str = "") -> ConsilienceError:
-    """The error for an unknown name: all known ones, and the closest where one is similar."""
+    """The error for an unknown name: the closest known one, or all where none is similar."""
     names = list(known)
     todo = did_you_mean(name, names, "")
-    return ConsilienceError(found, expected=", ".join(names), where=where, todo=todo)
+    expected = "" if todo else ", ".join(names)
+    return ConsilienceError(found, expected=expected, where=where, todo=todo)
 
 
 def missing_column(

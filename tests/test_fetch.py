@@ -103,6 +103,6 @@ def test_what_cannot_be_had_is_named(server, tmp_path, monkeypatch):
 def test_the_listing_of_the_release_is_pinned_and_whole():
     refused("Did you mean 'pararel'", listing, "paralel")
     files = listing("pararel")
-    assert len(files) == 3 * 38
+    assert len(files) == 2 * 38
     assert all(len(file.sha256) == 64 and file.size > 0 for file in files)
     assert SOURCES["pararel"].split("/")[-2] == "cb5554678457beb5ac163d888f1ce8cf174b3f0b"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import pickle
 import tempfile
 import urllib.error
 import urllib.parse
@@ -14,19 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
 from consilience.core.patterns import ENGLISH
+from consilience.core.text import listed
 from consilience.files.read import Problems, read_rows
 from consilience.files.rows import Column, Row, TableError, raise_all, read_table
 from consilience.files.write import (
-    cannot_write,
     json_lines,
     make_folder,
     path_of,
     refuse_occupied,
+    write_all,
     write_whole,
 )
 from consilience.suites.facts import is_suite, read_folder
@@ -114,71 +114,13 @@ def _fetched(url: str, file: ReleasedFile) -> bytes:
     return content
 
 
-class _Record:
-    """An object of the file: takes whatever attributes the pickle gives it, and does nothing.
-
-    It is equal and hashed by identity: the file refers to each node by reference.
-    """
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-
-_STAND_INS: dict[tuple[str, str], type] = {
-    ("networkx.classes.digraph", "DiGraph"): _Record,
-    ("builtins", "dict"): dict,
-    ("pararel.patterns.graph_types", "PatternNode"): _Record,
-    ("pararel.patterns.graph_types", "EdgeType"): _Record,
-}
-
-
-class _GraphUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it names '{module}.{name}'")
-        return _STAND_INS[module, name]
-
-
-def read_graph(path: Path) -> tuple[list[str], dict[tuple[int, int], Edge]]:
-    """The patterns, and the edges ``(i, j)``, ``i < j``; one with two directions raises."""
-    try:
-        with path.open("rb") as file:
-            graph = _GraphUnpickler(file).load()
-        nodes = {node: position for position, node in enumerate(graph._node)}
-        patterns = [node.lm_pattern for node in nodes]
-        for one in patterns:
-            if not isinstance(one, str):
-                raise TypeError(f"a pattern is a {type(one).__name__}, not text")
-        directed = {
-            (nodes[a], nodes[b]): Edge(
-                kind.syntactic_change, kind.lexical_change, kind.determiner_change
-            )
-            for a, neighbours in graph._adj.items()
-            for b, kind in ((b, attributes["edge_type"]) for b, attributes in neighbours.items())
-        }
-        flags = [getattr(edge, name) for edge in directed.values() for name in Edge.__slots__]
-        if wrong := [flag for flag in flags if not isinstance(flag, bool)]:
-            raise ValueError(f"edge flags {wrong[:3]} are not booleans")
-        if any(a == b or directed.get((b, a)) != edge for (a, b), edge in directed.items()):
-            raise ValueError("an edge has one direction only")
-    except Exception as error:
-        raise ConsilienceError(
-            f"refused as a pattern graph: {error or type(error).__name__}",
-            expected="a pickled graph that holds only patterns and edge types",
-            where=str(path),
-            todo="Fetch the release again with `consilience suite fetch pararel`.",
-        ) from error
-    return patterns, {pair: edge for pair, edge in directed.items() if pair[0] < pair[1]}
-
-
 _TABLE = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8")
 _RELATIONS = [line.split("\t") for line in _TABLE.splitlines()[1:]]
-"""The relations of the paper: id, Wikidata's name, cardinality."""
+"""The relations of the paper: id, Wikidata's name, cardinality, and 12 digits of the SHA-256 of its
+patterns, for which ``pararel_edges.tsv`` has the edges of the released graphs (MIT License)."""
 
-N_TO_1 = {id_: label for id_, label, cardinality in _RELATIONS if cardinality == "N-1"}
+N_TO_1 = {id_: label for id_, label, cardinality, _ in _RELATIONS if cardinality == "N-1"}
 """The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
-
-"""The 7 relations that the paper reports determinism for."""
 
 MIXED_OBJECTS: dict[str, frozenset[str]] = {
     "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
@@ -210,24 +152,20 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
     def rows(path: Path, columns: Sequence[Column]) -> Iterator[Row]:
         return read_table(read_rows(path, problems), columns, problems, str(path))
 
-    relations, notes = [], []
-    for id_, label, cardinality in _RELATIONS:
+    relations, notes, changed = [], [], []
+    edges: dict[str, dict[tuple[int, int], Edge]] = {}
+    for _, of in read_rows(Path(__file__).with_name("pararel_edges.tsv")):
+        edge = Edge(*(of[name] == "1" for name in Edge.__slots__))
+        edges.setdefault(of["relation"], {})[int(of["first"]), int(of["second"])] = edge
+    for id_, label, cardinality, digest in _RELATIONS:
         path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
         draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
         for row in rows(path, PATTERN_COLUMNS):
             draft.add_pattern(row)
-        graph = root / "pattern_data" / "graphs" / f"{id_}.graph"
-        texts, edges = read_graph(graph) if graph.is_file() else ([*draft.patterns], {})
-        if texts == [*draft.patterns]:
-            draft.edges = edges
+        if hashlib.sha256("\n".join(draft.patterns).encode()).hexdigest().startswith(digest):
+            draft.edges = edges[id_]
         else:
-            error = ConsilienceError(
-                "its patterns are not those of graphs_json",
-                expected="the same patterns in the same order",
-                where=str(graph),
-                todo="Fetch the release again with `consilience suite fetch pararel`.",
-            )
-            problems.append(error)
+            changed.append(id_)
         dropped = 0
         for row in rows(root / "trex_lms_vocab" / path.name, TREX):
             if row["object"] in MIXED_OBJECTS.get(id_, ()):
@@ -237,8 +175,9 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
         if dropped:
             notes.append(f"{id_}: {dropped} tuples left out, see note 11 of the ParaRel paper")
         relations.append(draft.relation(problems))
-    if not any(relation.edges for relation in relations):
-        notes.insert(0, "no pattern graphs: no numbers for kinds of edits")
+    if changed:
+        found = f"no numbers for kinds of edits of {listed(changed)}"
+        notes.insert(0, f"{found}: their patterns are not the released ones")
     return Suite("pararel", tuple(relations), "published", tuple(notes))
 
 
@@ -288,21 +227,22 @@ def save_suite(suite: Suite, folder: str | Path) -> Path:
         if held == wanted:
             return target
     refuse_occupied(target, f"a new or empty folder for the suite '{suite.name}'")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            written = Path(scratch, "suite")
-            _write(suite, written)
-            if target.is_dir():
-                target.rmdir()  # it is empty
-            written.replace(target)
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    files = _files_of(suite)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_all({Path(scratch, name): content for name, content in files.items()})
+        if load_folder(Path(scratch)).digest != suite.digest:
+            raise ConsilienceError(
+                f"the suite '{suite.name}' cannot be written as a folder",
+                expected="relations with their own facts as candidates",
+                todo="Choose a part of a suite with groups= and limit=.",
+            )
+    make_folder(target)
+    write_all({target / name: content for name, content in files.items()})
     return target
 
 
-def _write(suite: Suite, folder: Path) -> None:
-    """Write the files of a suite to a new folder, and check that they hold the same suite."""
+def _files_of(suite: Suite) -> dict[str, bytes]:
+    """The files of the folder of a suite, by their names."""
     names = ("relations", "patterns", "facts", "edges", "names")
     tables: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for relation in suite:
@@ -312,10 +252,10 @@ def _write(suite: Suite, folder: Path) -> None:
         )
         for pattern in relation.patterns:
             annotations = ("lemma", "extended_lemma", "tense")
-            written = {name: getattr(pattern, name) for name in annotations}
+            cells = {name: getattr(pattern, name) for name in annotations}
             if pattern.language != suite.language:
-                written["language"] = pattern.language
-            tables["patterns"].append({**of, "pattern": pattern.text, **written})
+                cells["language"] = pattern.language
+            tables["patterns"].append({**of, "pattern": pattern.text, **cells})
         tables["facts"] += [{**of, **asdict(fact)} for fact in relation.facts]
         tables["edges"] += [
             {**of, "pattern_a": texts[first], "pattern_b": texts[second]}
@@ -330,14 +270,8 @@ def _write(suite: Suite, folder: Path) -> None:
     about = {"name": suite.name}
     if suite.language != ENGLISH:
         about["language"] = suite.language
-    folder.mkdir()
-    write_whole(folder / "suite.json", json.dumps(about).encode())
-    for name, rows in tables.items():
-        if rows or name not in ("edges", "names"):
-            write_whole(folder / f"{name}.jsonl", json_lines(rows))
-    if load_folder(folder).digest != suite.digest:
-        raise ConsilienceError(
-            f"the suite '{suite.name}' cannot be written as a folder",
-            expected="relations with their own facts as candidates",
-            todo="Choose a part of a suite with groups= and limit=.",
-        )
+    written = {
+        name: rows for name, rows in tables.items() if rows or name not in ("edges", "names")
+    }
+    files = {f"{name}.jsonl": json_lines(rows) for name, rows in written.items()}
+    return {"suite.json": json.dumps(about).encode(), **files}

@@ -464,7 +464,7 @@ def data(tmp_path):
 
 
 def table_of(name, folder, models=None, **options):
-    """A table that is table_of with other models in place of the paper's, and its numbers."""
+    """A table that is made with other models in place of the paper's, and its numbers."""
     recipe = replace(RECIPES[name], models={**RECIPES[name].models, **(models or {})})
     table = make(recipe, Work(ReproduceOptions(name, out=folder, **options)))
     return table, cells(table.numbers)

@@ -539,7 +539,7 @@ def test_a_file_that_was_cut_is_named_or_made_again(place, name, share):
 
 OPEN_PHRASED = "question,question_2,answer\nRome and Paris ?,the capital Paris ?,Rome\nthe Italy ?,Italy ?,Italy\n"
 CLOSED_PHRASED = (
-    "question,answer,written\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?,Italy,Italy;Rome\n"
+    "question,answer,options\nRome and Paris ?,Rome,Rome;Paris\nthe Italy ?,Italy,Italy;Rome\n"
 )
 
 
@@ -571,9 +571,9 @@ def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(written, tmp_path):
     assert settings["factors"]["sample"] == ["1", "2", "3"]
     assert any("match no option, or no right answer" in note for note in first.notes)
     assert {"sample", "paraphrase"} <= set(first.metrics["level"])
-    written = path.stat().st_mtime_ns
+    before = path.stat().st_mtime_ns
     again = probe(asked, SILENT)
-    assert path.stat().st_mtime_ns == written
+    assert path.stat().st_mtime_ns == before
     assert again.metrics.equals(first.metrics)
     assert again.notes == first.notes
 
@@ -633,7 +633,7 @@ def test_a_baseline_is_read_whatever_the_rule(written):
 def test_a_run_has_groups_with_options_and_open_ones(written, tmp_path):
     """Written answers have further columns; the run is read as a whole, and counts the same."""
     closed = "closed,Rome and Paris ?,the Paris ?,Rome,Rome;Paris\n"
-    rows = f"group,question,question_2,answer,written\n{closed}open,the Italy ?,Italy ?,Italy,\n"
+    rows = f"group,question,question_2,answer,options\n{closed}open,the Italy ?,Italy ?,Italy,\n"
     counted = probe(written(rows), SILENT)
     opened = open_run(tmp_path / "run")
     assert opened.answers["text"].null_count() == 2 * 2

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import compress, permutations
 from math import factorial
 from pathlib import Path
-from typing import Any
 
-from consilience.core.errors import Combinations, ConsilienceError, did_you_mean, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.factors import FACTORS, LETTERS, MOST_CELLS, Factor, FactorialDesign
 from consilience.core.items import Question
 from consilience.core.text import counted
 from consilience.files.read import read_document
+from consilience.files.rows import Column, as_written, flag, line, read_one
+from consilience.options import refuse_unknown
 from consilience.options.probe import ProbeOptions
 from consilience.plans.presentation import (
     DRAW,
@@ -65,12 +66,6 @@ def factors_of(
             usual["order"] = known.order("")
         chosen = {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
     return [chosen[name] for name in FACTORS if name in chosen]
-
-
-def design_of(kind: Combinations, factors: Sequence[Factor]) -> FactorialDesign:
-    """The design that ``--design`` names."""
-    is_full = kind == "full"
-    return FactorialDesign.full(factors) if is_full else FactorialDesign.one_factor(factors)
 
 
 SIZES: Mapping[str, Callable[[Question], tuple[int, tuple[int, ...]]]] = {
@@ -235,8 +230,13 @@ def note_on_references(questions: Sequence[Question]) -> str:
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other
 CHAT = "chat:"  # What a text begins with that is the user's turn of a chat
-FIELDS: Mapping[str, type] = {"name": str, "text": str, "chat": bool, "system": str}
-HAS = "name and text, and if wanted chat (true or false) and system"  # What a file has of each
+ENTRY = (
+    Column("name", line),
+    Column("text", as_written),
+    Column("chat", flag, default=False, is_needed=False),
+    Column("system", as_written, default="", is_needed=False),
+)
+"""What a file has of each template."""
 
 
 def templates_of(specs: Sequence[str], *, is_chat: bool = False) -> dict[str, Template]:
@@ -266,14 +266,16 @@ def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
         yield TEMPLATES[spec]
     elif spec.endswith(".toml") and "{" not in spec:
         entries = read_document(Path(spec)).get("templates")
-        if not isinstance(entries, list) or not entries:
-            expected = f"[[templates]]: {HAS}"
+        if not entries or not all(isinstance(entry, Mapping) for entry in entries):
+            expected = "[[templates]] with name and text"
             raise ConsilienceError("no list of templates", expected=expected, where=spec)
         for number, entry in enumerate(entries, start=1):
+            where = f"{spec}, template {number}"
+            refuse_unknown([one.name for one in ENTRY], entry, where, "key")
             try:
-                yield _template(entry if isinstance(entry, Mapping) else {})
+                yield Template(*read_one(entry, ENTRY, where).values())
             except ConsilienceError as error:
-                raise error.replaced(where=f"{spec}, template {number}") from error
+                raise error.replaced(where=where) from error
     elif "{" in spec:
         text = spec.removeprefix(CHAT).replace("\\n", "\n")
         name = f"own {known + 1}" if known else "own"
@@ -283,15 +285,3 @@ def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
         expected = f"{', '.join(names)}, a text with {{question}}, or a TOML file"
         todo = did_you_mean(spec, names)
         raise ConsilienceError(f"no template '{spec}'", expected=expected, todo=todo)
-
-
-def _template(entry: Mapping[str, Any]) -> Template:
-    """That of an entry of a file."""
-    for name in ("name", "text", *entry):
-        if not isinstance(value := entry.get(name), FIELDS.get(name, ())) or (
-            name in ("name", "text") and not value
-        ):
-            found = f"'{name}' is {value!r}" if name in entry else f"no '{name}'"
-            todo = did_you_mean(name, list(FIELDS)) if name not in FIELDS else ""
-            raise ConsilienceError(found, expected=HAS, todo=todo)
-    return Template(entry["name"], entry["text"], entry.get("chat", False), entry.get("system", ""))

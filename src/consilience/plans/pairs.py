@@ -47,7 +47,18 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) 
         if options.model.startswith("baseline:"):
             baseline = options.model.removeprefix("baseline:")
             return label_baseline(baseline, task.labels, pairs.items, options.seed)
-        return (_load_asker if options.generate else _load_classifier)(options, task)
+        if not options.generate:
+            from consilience.models.classifier import load_pair_classifier
+
+            folder = _classifier(options.model, task.name)
+            return load_pair_classifier(folder, task.labels, options.loading)
+        from consilience.models.labels import LONGEST_LABEL, LabelAsker
+
+        model = load_prompt_model(
+            options.model, loading=options.loading, connection=options.connection,
+            writing=Writing(LONGEST_LABEL), asks_labels=False,
+        )  # fmt: skip
+        return LabelAsker(model, task, options.template)
 
     def queries(model: Any) -> Queries:
         is_mute = isinstance(model, Chooser) or not hasattr(model, "write")
@@ -106,12 +117,6 @@ def _original(model: Any, task: Task) -> Original:
     )
 
 
-def _load_classifier(options: ProbeOptions, task: Task) -> Any:
-    from consilience.models.classifier import load_pair_classifier
-
-    return load_pair_classifier(_classifier(options.model, task.name), task.labels, options.loading)
-
-
 def _classifier(spec: str, task: str) -> str:
     """The folder of the classifier of a task in one that ``finetune`` wrote; else ``spec``."""
     folder = Path(spec)
@@ -120,16 +125,6 @@ def _classifier(spec: str, task: str) -> str:
         todo = f"Probe each alone: --model {folder / seeds[0]}."
         raise ConsilienceError(found, expected="one model", where=spec, todo=todo)
     return str(folder / task) if (folder / task / "config.json").is_file() else spec
-
-
-def _load_asker(options: ProbeOptions, task: Task) -> Any:
-    from consilience.models.labels import LONGEST_LABEL, LabelAsker
-
-    model = load_prompt_model(
-        options.model, loading=options.loading, connection=options.connection,
-        writing=Writing(LONGEST_LABEL), asks_labels=False,
-    )  # fmt: skip
-    return LabelAsker(model, task, options.template)
 
 
 def suite_of_task(

@@ -37,7 +37,6 @@ from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.asking import Progress
 from consilience.plans.factors import (
-    design_of,
     factors_of,
     note_on_references,
     presenter_of,
@@ -79,7 +78,8 @@ class Presented:
         refuse_mixed(questions)
         factors = factors_of(options, questions, whole)
         _check_writing(options, questions, factors)
-        design = design_of(options.design, factors)
+        is_full = options.design == "full"
+        design = (FactorialDesign.full if is_full else FactorialDesign.one_factor)(factors)
         return cls(options, questions, whole.groups, questions.groups, design)
 
     def is_written(self, group: str) -> bool:

@@ -15,8 +15,7 @@ from consilience.metrics.measure import measure
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
-from consilience.report.analysis_tables import factor_table
-from consilience.results.analyses import factor_views
+from consilience.report.analysis_tables import factor_table, factor_views
 from consilience.results.comparing import Common
 from consilience.runs.run import Run
 from consilience.suites.facts import select_languages
@@ -94,7 +93,7 @@ def test_runs_are_compared_on_what_both_have(items, more, queries, questions, si
         assert {of.coded.height for of in common.answers.values()} == {queries}
         counts = ", ".join(sizes[run.label] for run in (first, second))
         asked = f"{questions} question{'s' * (questions > 1)}"
-        line = f"Compared on the {queries} queries ({asked}) that all runs have: {counts}."
+        line = f"Compared on the {queries} queries ({asked}) that all runs have, of {counts}."
         found = [note.partition(" (docs")[0] for note in compared.notes if "Compared" in note]
         assert found == [line] * ({queries} != {6, size})
         alone = asked_nothing_else(tmp_path / first.label, common)
@@ -121,14 +120,14 @@ def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
     patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
     suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
     compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
-    assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have: ")
+    assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have, of ")
 
 
 def test_several_runs_are_compared_on_what_all_have(tmp_path):
     parts = (BASE, BASE[1:], BASE[:2])
     compared = cs.compare(*(quiz(tmp_path, f"run {at}", of) for at, of in enumerate(parts)))
     counts = "6 in run 0, 4 in run 1, 4 in run 2"
-    line = f"Compared on the 2 queries (1 question) that all runs have: {counts}."
+    line = f"Compared on the 2 queries (1 question) that all runs have, of {counts}."
     assert compared.notes[0].startswith(line)
     assert [group.id for group in compared.suite] == ["g"]
 
@@ -303,7 +302,8 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     without = replace(only, relations=(replace(only.relations[0], given_design=design),))
     of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
     assert found.equals(measure(of_kept, without, "strict"))
-    views = factor_views(result.run, only, Prepared(of_kept, only))
+    noise = pl.DataFrame(schema={"n": pl.Int64, "value": pl.Float64})
+    views = factor_views("run", only, Prepared(of_kept, only), noise)
     rows = [row[0] for row in factor_table(views, "").rows]
     assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
 

@@ -316,17 +316,17 @@ ROWS = [
     ("unanswered", {"answers": answered("a", ".", "."), "suite": make_suite(ids=("R", "S"))},
      "1 of 2 relations (S) have no answers at all."),
     ("constant", {"metrics": metrics(accuracy=0.5, top_answer=0.95, chance_consistency=0.9)},
-     "In 1 of 1 relation the model gave one word in over 90 % of its answers. That alone"),
+     "In 1 of 1 relation over 90 % of the answers are the same word. Consistency says little"),
     ("unlike", {"asked_by": "published"}, "The run was asked under the protocol published"),
     ("unlike", {"runs": [run("one", 12, 30), run("two", 12, 30, "pieces")]},
      "two was asked with --candidates pieces, one with objects."),
     ("unlike", {"runs": [run("one", 39, 36), run("two", 12, 30)]},
      "two and one chose from different numbers of answers in 2 of 3 relations (for example painter: 12 and 39;"),
     ("part", {"common": COMMON, "queries": {"one": 2, "two": 5}},
-     "Compared on the 2 queries (2 facts) that all runs have: 2 in one, 5 in two."),
+     "Compared on the 2 queries (2 facts) that all runs have, of 2 in one, 5 in two."),
     ("unmatched", {"answers": answered("a", "c.", "c.", **WRITTEN)},
-     "2 of 3 written answers (66.7 %) match no option, or no right answer of an open question, and "
-     "count as wrong; most often 'C.' (2)."),
+     "2 of 3 written answers (66.7 %) match no option (open questions: no right answer) and count as "
+     "wrong; most often 'C.' (2)."),
     # Chance makes 4 * (1 - 0.5) = 2 of 4 facts disagree: 20 need 40 facts.
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "With 4 facts the chance-corrected consistency often comes out too low; about 40 like"),
@@ -335,7 +335,7 @@ ROWS = [
     ("noise", {"floors": {"two": FLOOR}}, "Asked the same prompts again, two changed 3 of 30 answers (10.0 %"),
     # 0.1 is inside, 0.11 is not.
     ("noise", {"compared": CHANGED, "floors": {"two": FLOOR}},
-     "two differs from one in accuracy by no more than the 10.0 % of 30 answers that two changed"),
+     "two and one: the difference in accuracy may be noise, because two changed 10.0 % of 30 answers"),
 ]  # fmt: skip
 """A caution, what it is read from, and how it begins; what is not known raises none."""
 

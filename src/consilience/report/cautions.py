@@ -124,7 +124,7 @@ def _unanswered(known: Known) -> Iterator[Fields]:
     without = rows.filter(pl.col("answer").is_null()).sort("group", "item", "variant_index")
     is_left_out = pl.col("excluded").is_not_null()
     for what, lacking, reason in (
-        ("were not asked and enter no number", without.filter(is_left_out), "excluded"),
+        ("were not asked and are in no number", without.filter(is_left_out), "excluded"),
         ("have no answer and count as wrong", without.filter(~is_left_out), "error"),
     ):
         if lacking.is_empty():
@@ -147,7 +147,7 @@ def _constant(known: Known) -> Iterator[Fields]:
         yield {
             "groups": f"{len(groups)} of {counted(len(known.suite), words.group)}",
             "most": f"{NEARLY_CONSTANT * 100:.0f} %",
-            "same": "the option in one place" if by_option else f"one {words.answer}",
+            "same": "the option in the same place" if by_option else f"the same {words.answer}",
         }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
         yield {
             "what": f"{run.label} and {first.label} chose from different numbers of answers in "
             f"{relations} (for example {group}: {sizes[0]:,} and {sizes[1]:,}; --candidates pieces "
-            "makes them alike)"
+            "makes them equal)"
         }
 
 
@@ -299,8 +299,9 @@ def _noise(known: Known) -> Iterator[Fields]:
         if len(inside):
             named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
             changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
-            what = f"{runs[1]} differs from {runs[0]} in {named} by no more than the {changed}"
-            yield {"what": f"{what} that {floor['run']} changed when it was asked again"}
+            what = f"{runs[1]} and {runs[0]}: the difference in {named} may be noise"
+            again = f"{floor['run']} changed {changed} when it was asked again"
+            yield {"what": f"{what}, because {again}"}
 
 
 CAUTIONS = (
@@ -312,24 +313,24 @@ CAUTIONS = (
     Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
     Condition(
         "constant", _constant,
-        "In {groups} the model gave {same} in over {most} of its answers. That alone makes "
-        "consistency high: read the chance-corrected one there.", "numbers.md",
+        "In {groups} over {most} of the answers are {same}. Consistency says little there: read "
+        "the chance-corrected one.", "numbers.md",
     ),
     Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
     Condition(
         "part", _part,
-        "Compared on the {queries} ({items}) that all runs have: {sizes}.", "compare.md",
+        "Compared on the {queries} ({items}) that all runs have, of {sizes}.", "compare.md",
     ),
     Condition(
         "unmatched", _unmatched,
-        "{count} ({share}) match no option, or no right answer of an open question, and count as "
-        "wrong; most often {texts}. Read them by a rule, such as --match contains or "
+        "{count} ({share}) match no option (open questions: no right answer) and count as wrong; "
+        "most often {texts}. Read them by a rule, such as --match contains or "
         r"--match 'regex:([A-D])\W*$'.", "free-text.md",
     ),
     Condition(
         "unchecked", _unchecked,
-        "Not checked, because not all of their questions were asked: {count}, such as the one on "
-        "{items}.", "expectations.md",
+        "{count} were not checked: not all of their questions were asked, such as {items}.",
+        "expectations.md",
     ),
     Condition(
         "few items", _few_items,

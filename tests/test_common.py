@@ -120,7 +120,9 @@ def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
     patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
     suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
     compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
-    assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have, of ")
+    assert compared.notes[0].startswith(
+        "Compared on the 2 queries (1 fact) that all runs have, of "
+    )
 
 
 def test_several_runs_are_compared_on_what_all_have(tmp_path):

@@ -156,7 +156,9 @@ def test_answers_to_open_questions_are_the_same_if_their_normalized_texts_are(tm
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     _, counted = ask(folder, "run", answers(**FIRST), groups=["two"])
-    unchecked = "3 of 4 expectations were not checked: not all of their questions were asked, such as"
+    unchecked = (
+        "3 of 4 expectations were not checked: not all of their questions were asked, such as"
+    )
     assert any(note.startswith(unchecked) for note in counted.notes)
 
 

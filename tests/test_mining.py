@@ -161,6 +161,7 @@ def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
         (moon,) = load_facts(str(spec))
         assert (moon.id, moon.patterns) == ("moon", ())
         assert [(fact.subject, fact.object) for fact in moon.facts] == [("Io", "Jupiter")]
+        write(tmp_path / "relations.tsv", "relation\nmoon\n")
     quoted = write(tmp_path / "q.csv", 'relation,subject,object\nmoon,"Io, a moon",Jupiter\n')
     assert load_facts(str(quoted))["moon"].facts[0].subject == "Io, a moon"
     write(table, "relation\tsubject\tobject\nmoon\t\tJupiter\n")

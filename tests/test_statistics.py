@@ -11,7 +11,7 @@ from scipy import stats
 
 from checks import refused
 from consilience import measure
-from consilience.analysis.correlations import correlation, paired_t, welch_t
+from consilience.analysis.correlations import correlation, t_test
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import mean_over_runs
@@ -83,11 +83,11 @@ def test_t_tests_by_hand():
     Welch on (1, 2, 3) and (2, 4): variances 1/3 and 2/2, t = -1 / sqrt(4/3),
     (4/3)**2 / ((1/3)**2 / 2 + 1**2 / 1) = 1.684 degrees.
     """
-    paired = paired_t([2, 4, 6], [1, 2, 3])
+    paired = t_test([2, 4, 6], [1, 2, 3], "paired")
     assert (paired.difference, paired.freedom) == (2, 2)
     assert paired.t == pytest.approx(2 * math.sqrt(3))
     assert paired.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
-    welch = welch_t([1, 2, 3], [2, 4])
+    welch = t_test([1, 2, 3], [2, 4], "Welch")
     assert welch.t == pytest.approx(-1 / math.sqrt(4 / 3))
     assert welch.freedom == pytest.approx((16 / 9) / (1 / 18 + 1))
     assert welch.low < welch.difference == -1 < welch.high

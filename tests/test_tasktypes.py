@@ -79,7 +79,7 @@ def p_of(effects, level, first):
 
 def test_student_by_hand():
     """Means 2 and 4, sums of squares 2 and 8: pooled variance 10/4, t = -2 / sqrt(2.5 * 2/3)."""
-    found = task_types.student_t([1, 2, 3], [2, 4, 6])
+    found = task_types.t_test([1, 2, 3], [2, 4, 6], "Student")
     assert (found.difference, found.freedom) == (-2, 4)
     assert found.t == pytest.approx(-2 / math.sqrt(5 / 3))
     # t(4) has the distribution function 1/2 + 3/8 u (1 - u**2 / 12), u = t / sqrt(1 + t**2 / 4).

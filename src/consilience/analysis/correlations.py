@@ -28,39 +28,34 @@ class TTest:
     p: float  # Two-sided
 
 
-def student_t(first: Sequence[float], second: Sequence[float]) -> TTest:
-    """Student's t-test of two independent groups of the same variance, which is pooled."""
-    from scipy import stats
-
-    result = stats.ttest_ind(first, second, equal_var=True)
-    return _t_test(result, float(np.mean(first) - np.mean(second)))
+Test = Literal["Student", "Welch", "paired"]
 
 
-def welch_t(first: Sequence[float], second: Sequence[float]) -> TTest:
-    """Welch's t-test of two independent groups, whose variances may differ.
+def t_test(first: Sequence[float], second: Sequence[float], test: Test) -> TTest:
+    """The t-test of two groups of values, without NaN.
 
-    For groups of tasks or relations, such as NLI against STS (CALUM, Section 5.1.1, which does not
-    say which t-test it uses).
+    Student: of the same variance, which is pooled. Welch: variances may differ, as of groups of
+    tasks (CALUM, Section 5.1.1, which does not say which t-test it uses). paired: of paired values,
+    such as two models on the same tasks. NaN but for the difference, with fewer than two values on
+    a side or without variation.
     """
     from scipy import stats
 
+    if not first or not second:
+        return TTest(*[NAN] * 6)
+    differences = np.subtract(first, second) if test == "paired" else np.array([])
+    groups = [differences] if test == "paired" else [first, second]
+    difference = float(np.mean(first) - np.mean(second))
+    if min(len(first), len(second)) < 2 or max(np.ptp(group) for group in groups) < 1e-12:
+        return TTest(difference, *[NAN] * 5)
     with warnings.catch_warnings():  # beside a constant group the other alone says how sure
         warnings.simplefilter("ignore", RuntimeWarning)
-        result = stats.ttest_ind(first, second, equal_var=False, nan_policy="omit")
-        return _t_test(result, float(np.nanmean(first) - np.nanmean(second)))
-
-
-def paired_t(first: Sequence[float], second: Sequence[float]) -> TTest:
-    """Student's t-test of paired values, such as two models on the same relations or seeds."""
-    from scipy import stats
-
-    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    result = stats.ttest_rel(first, second, nan_policy="omit")
-    return _t_test(result, float(np.nanmean(differences)))
-
-
-def _t_test(result: Any, difference: float) -> TTest:
-    interval = result.confidence_interval(LEVEL)
+        result: Any
+        if test == "paired":
+            difference, result = float(np.mean(differences)), stats.ttest_rel(first, second)
+        else:
+            result = stats.ttest_ind(first, second, equal_var=test == "Student")
+        interval = result.confidence_interval(LEVEL)
     numbers = interval.low, interval.high, result.statistic, result.df, result.pvalue
     return TTest(difference, *map(float, numbers))
 

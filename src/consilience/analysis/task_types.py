@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 
-from consilience.analysis.correlations import TTest, paired_t, student_t, welch_t
+from consilience.analysis.correlations import Test, t_test
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
@@ -44,6 +44,7 @@ EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
 
 LONG = (*KEYS, "value")
 MEASURED = ("over", "group", "metric", "kind", "level", "value")
+TESTS: tuple[Test, ...] = get_args(Test)
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
 ORDER = (
@@ -192,14 +193,10 @@ def _by_metric(rows: pl.DataFrame) -> Iterator[tuple[dict[str, str], pl.DataFram
             yield part, values
 
 
-Test = Callable[[Sequence[float], Sequence[float]], TTest]
-TESTS: Mapping[str, Test] = {"Student": student_t, "Welch": welch_t, "paired": paired_t}
-
-
 def _tests(first: pl.DataFrame, second: pl.DataFrame) -> Iterator[dict[str, Any]]:
     ours, theirs = (side.group_by("model").agg(pl.mean("value")) for side in (first, second))
     both = ours.join(theirs, on="model").sort("model")
-    for name, test in TESTS.items():
+    for name in TESTS:
         one, other = first["value"], second["value"]
         if name == "paired":
             one, other = both["value"], both["value_right"]
@@ -207,20 +204,10 @@ def _tests(first: pl.DataFrame, second: pl.DataFrame) -> Iterator[dict[str, Any]
             "test": name,
             "first_value": one.mean(),
             "second_value": other.mean(),
-            **asdict(ttest(test, one.to_list(), other.to_list())),
+            **asdict(t_test(one.to_list(), other.to_list(), name)),
             "first_n": len(one),
             "second_n": len(other),
         }
-
-
-def ttest(test: Test, first: list[float], second: list[float]) -> TTest:
-    """The test; NaN except for the difference, with fewer than two on a side or no variation."""
-    if not first or not second:
-        return TTest(*[NAN] * 6)
-    groups = [np.subtract(first, second)] if test is paired_t else [first, second]
-    if min(len(first), len(second)) < 2 or max(np.ptp(group) for group in groups) < 1e-12:
-        return TTest(float(np.mean(first) - np.mean(second)), *[NAN] * 5)
-    return test(first, second)
 
 
 def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl.DataFrame:
@@ -244,11 +231,10 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         if both.is_empty():
             continue
         old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
-        test = asdict(ttest(paired_t, new.tolist(), old.tolist()))
+        test = asdict(t_test(new.tolist(), old.tolist(), "paired"))
         relative = float(np.mean(new / old - 1)) if old.all() else NAN
         change = {name: test[name] for name in ("difference", "low", "high", "p")}
-        head = {**part}
-        rows_of_numbers.append({**head, **change, "relative": relative, "n": len(old)})
+        rows_of_numbers.append({**part, **change, "relative": relative, "n": len(old)})
     return pl.DataFrame(rows_of_numbers)
 
 

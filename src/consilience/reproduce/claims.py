@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.analysis.correlations import paired_t
-from consilience.analysis.task_types import ttest
+from consilience.analysis.correlations import t_test
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
 from consilience.report.papers import paper_numbers
 from consilience.reproduce.recipe import Measured, Numbers, Recipe, Work
@@ -92,7 +91,7 @@ def counted(units: Mapping[str, Sequence[float]]) -> dict[str, Measured]:
     """In how many comparisons a claim holds, and its tests over the means of the units."""
     differences = [one for of in units.values() for one in of]
     means = [float(np.mean(of)) for of in units.values()]
-    test = ttest(paired_t, means, [0.0] * len(means))
+    test = t_test(means, [0.0] * len(means), "paired")
     return {
         "Holds in": Measured(float(sum(one > TIE for one in differences)), unit="count"),
         "of": Measured(len(differences), unit="count"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,8 +93,12 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
     }
     for table, (columns, add) in tables.items():
         for row in rows(table, columns):
-            if draft := _draft_of(row, drafts):
+            if draft := drafts.get(row["relation"]):
                 add(draft, row)
+            else:
+                found = f"the relation '{row['relation']}' is not among the relations"
+                todo = did_you_mean(row["relation"], list(drafts))
+                row.report(found, "relation", todo=todo)
     known = {one for draft in drafts.values() for fact in draft.facts for one in fact.names}
     for row in rows("names", (Column("language", language_tag, language), *NAMES)):
         add_name(row, names, row["name"], row["language"], row["text"])
@@ -120,13 +124,6 @@ def _about(folder: Path) -> tuple[str, str]:
     for row in read_table([(where, content)], columns, problems, where):
         return row["name"], row["language"]
     raise TableError(problems)
-
-
-def _draft_of(row: Row, drafts: Mapping[str, Draft]) -> Draft | None:
-    if (id_ := row["relation"]) not in drafts:
-        todo = did_you_mean(id_, list(drafts))
-        row.report(f"the relation '{id_}' is not among the relations", "relation", todo=todo)
-    return drafts.get(id_)
 
 
 def _add_edge(draft: Draft, row: Row) -> None:

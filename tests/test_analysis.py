@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal, refused
+from checks import output, refusal
 from conftest import cases, run_command
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
@@ -19,8 +19,6 @@ from consilience.analysis.patterns import (
     edit_table,
     pair_table,
     pattern_table,
-    size_correlations,
-    size_table,
     with_changes,
 )
 from consilience.report.analysis_tables import pattern_verdict
@@ -233,16 +231,6 @@ def test_accuracy_goes_with_consistency_where_only_known_facts_agree():
     assert row["n"].to_list() == [4, 4]
 
 
-def test_more_data_by_hand():
-    runs = {"big": metrics_of(3, 2), "small": metrics_of(0, 1), "middle": metrics_of(1, 1)}
-    by_size = size_table(runs, [1e9, 1e6, 1e8])
-    assert by_size["run"].to_list() == ["small", "middle", "big"]
-    assert by_size["accuracy"].to_list() == pytest.approx([1 / 6, 2 / 6, 5 / 6])
-    over = size_correlations(by_size)
-    assert (over["value"][0], over["p"][0]) == (pytest.approx(1), pytest.approx(2 / 6))
-    refused("2 sizes of 3 runs", size_table, runs, [1, 2])
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder of runs, which tests only read."""
@@ -255,8 +243,7 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize(("command", "keys"), [
     (["edits", "random"], {"edits"}),
-    (["knowledge", "random", "majority", "oracle", "--sizes", "1M,20k,3B"],
-     {"correlations", "sizes", "size_correlations"}),
+    (["knowledge", "random", "majority", "oracle"], {"correlations"}),
 ])  # fmt: skip
 def test_analyses_from_the_command_line(consilience, runs, command, keys):
     names = ("random", "majority", "oracle")

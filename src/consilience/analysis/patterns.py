@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from itertools import product
 from statistics import fmean, stdev
@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from consilience.analysis.correlations import correlation
-from consilience.core.errors import ConsilienceError, Protocol
+from consilience.core.errors import Protocol
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats
 from consilience.metrics.counts import Answers, prepared
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.registry import METRICS, Grid, headline_metrics, quotient
+from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import (
     NAN,
     holm,
@@ -245,67 +245,6 @@ def correlation_table(metrics: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             r = correlation(*values, method=method)
             rows.append({"run": run, "x": x, "y": y, "method": method} | asdict(r))
     return pl.DataFrame(rows)
-
-
-def size_table(metrics: Mapping[str, pl.DataFrame], sizes: Sequence[float]) -> pl.DataFrame:
-    """Means over relations of each run, by the size of its training data (Table 4).
-
-    ``sizes``: words, tokens or any other unit, one a run. One row a run: ``run, size`` and for each
-    metric its value, ``_std``, ``_low`` and ``_high``.
-    """
-    if len(sizes) != len(metrics):
-        raise ConsilienceError(
-            f"{len(sizes)} sizes of {len(metrics)} runs", expected="one size for each run, in order"
-        )
-    rows = [
-        {"run": run, "size": float(size), **_means(table)}
-        for (run, table), size in zip(metrics.items(), sizes, strict=True)
-    ]
-    return pl.DataFrame(rows).sort("size")
-
-
-def size_correlations(by_size: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's correlation of size and each metric over runs: ``metric, value, low, high, p, n``.
-
-    With few runs this can only be coarse: with four, p is at least 1/12.
-    """
-    sizes = by_size["size"].to_list()
-    rows = [
-        {"metric": name} | asdict(correlation(sizes, by_size[name].to_list(), method="spearman"))
-        for name in headline_metrics()
-    ]
-    return pl.DataFrame(rows)
-
-
-def _means(metrics: pl.DataFrame) -> dict[str, float]:
-    """The mean over relations of each headline metric, with ``_std``, ``_low`` and ``_high``."""
-    overall = metrics.filter(over="mean", kind="whole")
-    means: dict[str, float] = {}
-    for name in headline_metrics():
-        (mean,) = overall.filter(metric=name).to_dicts() or ({},)
-        means[name] = mean.get("value", NAN)
-        means |= {f"{name}_{part}": mean.get(part, NAN) for part in ("std", "low", "high")}
-    return means
-
-
-MULTIPLIERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-
-
-def number_of(text: str) -> float:
-    """``10M`` is ten million."""
-    unit = MULTIPLIERS.get(text[-1:].lower(), 1)
-    try:
-        return float(text.rstrip("kKmMbBtT")) * unit
-    except ValueError:
-        raise ConsilienceError(f"no number in '{text}'", expected="such as 1000000 or 1M") from None
-
-
-def short_number(number: float) -> str:
-    """Ten million is ``10M``."""
-    for unit, size in reversed(MULTIPLIERS.items()):
-        if number >= size:
-            return f"{number / size:g}{unit.upper()}"
-    return f"{number:g}"
 
 
 def _of_relations(metrics: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -271,21 +271,16 @@ def analyze_examples(
     return analyses.analyze_examples(run, examples)
 
 
-@analyze_group.command("knowledge", "analyze knowledge runs/small runs/large --sizes 10M,1B")
+@analyze_group.command("knowledge", "analyze knowledge runs/small runs/large")
 def analyze_knowledge(
-    runs: shared.Runs,
-    *,
-    sizes: Annotated[Sequence[str] | None, Option(
-        "Sizes of the training data, one for each run: 1M,10M,1B.", "N,N")] = None,
-    protocol: shared.RunProtocol = None,
+    runs: shared.Runs, *, protocol: shared.RunProtocol = None,
 ) -> Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
 
-    With --sizes the effect of more training data is measured over the runs, too (Table 4).
     --format csv has the correlations over relations.
     """
     from consilience.results import analyses
-    return analyses.analyze_knowledge(runs, sizes, protocol)
+    return analyses.analyze_knowledge(runs, protocol)
 
 
 @analyze_group.command("factors", "analyze factors runs/questions --format latex")

@@ -89,12 +89,6 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
         {"run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
          **CORRELATION},
     ),
-    "sizes": ("By size of the training data, in percent",
-              {"run": Column("run"), "size": Column("trained on")}),
-    "size_correlations": (
-        "Spearman's correlation with the size, times 100",
-        {"metric": Column("metric"), **CORRELATION},
-    ),
     "edges": (
         "{suite}: released and derived edges",
         {"attribute": Column("attribute"), "n": Column("directed edges", "count"),
@@ -111,15 +105,12 @@ LAYOUTS: Mapping[str, tuple[str, Columns]] = {
 """Title and columns of the tables whose rows are those of a data frame."""
 
 
-def analysis_table(
-    name: str, rows: pl.DataFrame, metrics: Sequence[str] = (), **words: object
-) -> Table:
-    """A table of ``LAYOUTS``, and a column for each of ``metrics``; ``words``: of its title."""
+def analysis_table(name: str, rows: pl.DataFrame, **words: object) -> Table:
+    """A table of ``LAYOUTS``; ``words``: of its title."""
     title, columns = LAYOUTS[name]
-    labels = [column for column in ("x", "y", "metric") if column in rows.columns]
+    labels = [column for column in ("x", "y") if column in rows.columns]
     shown = rows.with_columns(pl.col(labels).map_elements(short_label_of, pl.String))
-    of_metrics: Columns = {metric: metric_column(metric) for metric in metrics}
-    return frame_table(shown, title.format(**words), {**columns, **of_metrics})
+    return frame_table(shown, title.format(**words), columns)
 
 
 GAIN: Columns = {

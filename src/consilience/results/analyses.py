@@ -27,7 +27,7 @@ from consilience.plans import plan_of
 from consilience.probing import probe
 from consilience.probing.counting import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
-from consilience.report.cautions import Known, by_run, cautions
+from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.export import Output
 from consilience.report.metric_tables import changed_answers_table
@@ -133,30 +133,16 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies_table)
 
 
-def analyze_knowledge(
-    paths: Sequence[str], sizes: Sequence[str] | None, protocol: Protocol | None
-) -> Output:
-    """Correlations over relations: ``correlations``.
-
-    With sizes also means by the size of the training data, and correlations over runs: ``sizes,
-    size_correlations``.
-    """
-    metrics, notes = {}, {}
+def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output:
+    """Correlations over relations: ``correlations``."""
+    metrics, notes = {}, []
     for run in open_runs(paths):
-        suite, notes[run.label] = facts_of(run, protocol)
+        suite, more = facts_of(run, protocol)
+        notes += [note for note in more if note not in notes]
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
-    correlations = patterns.correlation_table(metrics)
-    tables = {"correlations": correlations}
-    shown = [layouts.analysis_table("correlations", correlations)]
-    if sizes is not None:
-        effects = patterns.size_table(metrics, [patterns.number_of(size) for size in sizes])
-        by_size = patterns.size_correlations(effects)
-        tables |= {"sizes": effects, "size_correlations": by_size}
-        short = pl.col("size").map_elements(patterns.short_number, pl.String)
-        names = by_size["metric"].to_list()
-        shown.append(layouts.analysis_table("sizes", effects.with_columns(short), names))
-        shown.append(layouts.analysis_table("size_correlations", by_size))
-    return Output(tables, shown, cautions=by_run(notes))
+    table = patterns.correlation_table(metrics)
+    shown = [layouts.analysis_table("correlations", table)]
+    return Output({"correlations": table}, shown, cautions=notes)
 
 
 def analyze_syntax(spec: str) -> Output:

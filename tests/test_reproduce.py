@@ -321,28 +321,40 @@ def test_vectors_of_a_tiny_model(release, model_folder, tmp_path):
     assert set(made.numbers["verdict"]) == {"ours only"}
 
 
-def test_a_training_is_read_and_tested(release, model_folder, tmp_path, monkeypatch):
+FEW = {
+    "improve": {"epochs": 1, "limit": 2},
+    "finetune": {"epochs": 1, "batch_size": 8, "learning_rate": 6e-3},
+}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Trainings are short, and of classifiers there are two; the options of those that were made."""
+    call, trained = Work.call, []
+
+    def fast(self, command, function, options):
+        options = replace(options, **FEW.get(command, {}))
+        trained.extend([options] * (command in FEW))
+        return call(self, command, function, options)
+
+    monkeypatch.setattr(Work, "call", fast)
+    monkeypatch.setattr("consilience.reproduce.calum.SEEDS", (0, 1))
+    return trained
+
+
+def test_a_training_is_read_and_tested(release, model_folder, quick, tmp_path, monkeypatch):
     """The trainings of Table 7 are those of the tests. Three relations are measured."""
     pytest.importorskip("accelerate")
     test = pararel.TEST
     monkeypatch.setattr(pararel, "TRAIN", (*pararel.TRAIN, *test[5:]))
     monkeypatch.setattr(pararel, "TEST", test[:5])
-    call, trained = Work.call, []
-
-    def quick(self, command, function, options):
-        if command == "improve":
-            options = replace(options, epochs=1, limit=2)
-            trained.append(options)
-        return call(self, command, function, options)
-
-    monkeypatch.setattr(Work, "call", quick)
     folder, models = Folder(tmp_path / "r", device="cpu"), {"BERT-base": str(model_folder("bert"))}
     found = folder.cells("pararel-table-7", models)
     rows = {"BERT-base": "before", **dict.fromkeys(("BERT-ft", *pararel.ABLATIONS), pararel.AFTER)}
-    weights = [one.weight for one in trained]
+    weights = [one.weight for one in quick]
     best = weights[4]
     assert weights == [0.1, 0.5, 1.0, 0.0, best, best] and best in weights[:3]
-    folders = [trained[weights.index(best)].out] * 2 + [one.out for one in trained[3:]]
+    folders = [quick[weights.index(best)].out] * 2 + [one.out for one in quick[3:]]
     for (row, part), place in zip(rows.items(), folders, strict=True):
         metrics = pl.read_csv(place / part / "metrics.csv")
         told = metrics.filter(metric="consistency", over="mean", kind="whole")["value"][0]
@@ -468,21 +480,6 @@ def table_of(name, folder, models=None, **options):
     recipe = replace(RECIPES[name], models={**RECIPES[name].models, **(models or {})})
     table = make(recipe, Work(ReproduceOptions(name, out=folder, **options)))
     return table, cells(table.numbers)
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Trainings have two seeds of one epoch."""
-    call = Work.call
-
-    def fast(self, command, function, options):
-        few = {"epochs": 1, "batch_size": 8, "learning_rate": 6e-3}
-        return call(
-            self, command, function, replace(options, **(few if command == "finetune" else {}))
-        )
-
-    monkeypatch.setattr(Work, "call", fast)
-    monkeypatch.setattr("consilience.reproduce.calum.SEEDS", (0, 1))
 
 
 def test_every_table_of_the_paper_has_the_papers_rows_and_blocks():

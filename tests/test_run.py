@@ -418,15 +418,15 @@ BROKEN = {
 }  # fmt: skip
 
 
-MAJORITY = (
-    "probe", "--model", "baseline:majority", "--suite", "mini", "--limit", 2, "--groups", "capital,sport",
+PROBE = (
+    "probe", "--model", "baseline:random", "--suite", "mini", "--limit", 2, "--groups", "capital,sport",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "good"
-    assert run_command(*MAJORITY, "--out", folder)[0] == 0
+    assert run_command(*PROBE, "--out", folder)[0] == 0
     return folder
 
 
@@ -451,7 +451,7 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
         ("score", "bad"), ("compare", "bad", good), ("compare", good, "bad"),
         ("report", "bad"), ("report", good, "bad", "--out", "page.html"),
         *(("analyze", name, "bad") for name in ("patterns", "edits", "examples")),
-        ("analyze", "knowledge", good, "bad"), (*MAJORITY, "--out", "bad"),
+        ("analyze", "knowledge", good, "bad"), (*PROBE, "--out", "bad"),
     ]  # fmt: skip
     for err in refusals(consilience, commands):
         assert "run.json: not the record of a run: " in err and len(err) < 1500
@@ -474,67 +474,27 @@ def test_a_folder_of_several_runs_says_which_there_are(good, tmp_path):
     refused("no run.json; expected the folder of a", read_answers, tmp_path / "empty")
 
 
-QUESTIONS = [
-    {
-        "group": group,
-        "question": f"{group} {at}?",
-        "options": ["x", "y", "z"],
-        "answer": "xyz"[at % 3],
-    }
-    for group in "ab"
-    for at in range(4)
-]
-ROTATIONS = ("probe", "-m", "baseline:random", "--vary", "order=rotations")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A file of questions and a finished run of them."""
-    folder = tmp_path_factory.mktemp("damage")
-    (folder / "q.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
-    assert probed(folder, "run") == (0, "")
-    return folder
-
-
-def probed(folder, out):
-    """The exit status of the command of the run, and its error if it has one."""
-    status, _, err = run_command(*ROTATIONS, "-s", folder / "q.jsonl", "-o", folder / out)
-    return status, "" if status == 0 else err
-
-
-def numbers(folder):
-    return (folder / "metrics.csv").read_bytes()
-
-
-def answers_of(folder):
-    files = sorted((folder / "answers").glob("*.parquet"))
-    return [pl.read_parquet(file).to_dicts() for file in files]
-
-
 FILES = ("run.json", "metrics.csv", "queries.parquet", "answers/0.parquet", "answers/1.parquet")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
-def test_a_file_that_was_cut_is_named_or_made_again(place, name, share):
+def test_a_file_that_was_cut_is_named_or_made_again(good, name, share):
     """Commands that read the run end well or with one message; its own command mends it."""
-    damaged = place / "damaged"
+    damaged = good.with_name("damaged")
     shutil.rmtree(damaged, ignore_errors=True)
-    shutil.copytree(place / "run", damaged)
+    shutil.copytree(good, damaged)
     content = (damaged / name).read_bytes()
     (damaged / name).write_bytes(content[: int(share * len(content))])
-    for command in (("score", damaged), ("gate", damaged, "--rule", "accuracy >= 1 %")):
+    again = (*PROBE, "--out", damaged)
+    for command in (("score", damaged), ("gate", damaged, "--rule", "accuracy >= 1 %"), again):
         status, out, err = run_command(*command)
         assert status in (0, 2, 3), (command, out, err)
         assert "Traceback" not in out + err
         assert status != 2 or err.count("error: ") == 1
-    status, err = probed(place, "damaged")
-    assert status in (0, 2), err
     if status == 0:
-        assert numbers(damaged) == numbers(place / "run")
-        assert answers_of(damaged) == answers_of(place / "run")
-    else:
-        assert err.count("error: ") == 1
+        for file in ("metrics.csv", "answers/0.parquet", "answers/1.parquet"):
+            assert (damaged / file).read_bytes() == (good / file).read_bytes()
 
 
 OPEN_PHRASED = "question,question_2,answer\nRome and Paris ?,the capital Paris ?,Rome\nthe Italy ?,Italy ?,Italy\n"

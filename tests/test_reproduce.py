@@ -214,7 +214,7 @@ def fetched(request, monkeypatch):
 def release(tmp_path_factory):
     """ParaRel's layout in small: nine facts in three patterns in each of its 38 relations."""
     root = tmp_path_factory.mktemp("data") / "pararel"
-    subjects = {relation: {} for relation, _, _ in _RELATIONS}
+    subjects = {relation: {} for relation, *_ in _RELATIONS}
     texts = {relation: list(CAPITALS) for relation in subjects}
     for example in RECIPES["pararel-table-6"].details["examples"]:
         relation, answers = example["relation"], example["answers"]

@@ -166,7 +166,7 @@ WRONG = [
      "a model of type Baseline with questions; expected a name, a folder, or a function"),
     (lambda: cs.evaluate(VALUE, choose_a, vary=["order=rotate"]), "--vary order=rotate; expected"),
     (lambda: cs.load_questions(3), "a file of questions is of type int; expected a path"),
-    (lambda: cs.score(FACTS), "rows without 'item'"),
+    (lambda: cs.score(FACTS), "no column item, gold, answer among subject"),
 ]  # fmt: skip
 
 

@@ -127,7 +127,7 @@ class Screen(Watch):
 def present(result: Displayed, options: OutputOptions) -> int:
     """Print a result; the exit status."""
     output = result.output()
-    if options.is_document:
+    if options.json or options.format == "json":
         print(json_text(without_nan(output.document())))
     else:
         _print(output, options.format)

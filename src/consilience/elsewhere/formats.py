@@ -115,10 +115,11 @@ def frames_in(
     if "answer" in lacking and not {"scores", "error", "excluded"}.isdisjoint(names):
         lacking.remove("answer")
     if lacking and names:
+        yours = ",".join(f"{of}=YOURS" for of in lacking)
         raise ConsilienceError(
             f"no column {listed([fields[of] for of in lacking])} among {', '.join(names)}",
             expected=f"{listed(needed)}, in upper or lower case", where=str(path),
-            todo="Name yours: score --columns " + ",".join(f"{of}=YOURS" for of in lacking) + ".",
+            todo=f"Name yours: --columns {yours}, or columns= in Python.",
         )  # fmt: skip
     is_plain = not any("." in name for name in names) and COLUMN_JOIN not in "".join(
         fields.values()

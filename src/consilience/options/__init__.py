@@ -319,7 +319,3 @@ class OutputOptions(Options):
         if self.json and self.format not in ("table", "json"):
             found = f"--json with --format {self.format}"
             raise ConsilienceError(found, todo="Leave one of them out.")
-
-    @property
-    def is_document(self) -> bool:
-        return self.json or self.format == "json"

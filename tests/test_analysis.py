@@ -331,6 +331,6 @@ def test_runs_under_other_rules_are_noted(consilience, runs, tmp_path):
 
 
 def test_a_constant_model_is_called_so(consilience, runs):
-    sentence = "In 2 of 2 relations the model gave one word in over 90 % of its answers"
+    sentence = "In 2 of 2 relations over 90 % of the answers are the same word"
     _, _, err = consilience("score", runs / "majority")
     assert err.count(sentence) == 1

@@ -13,7 +13,7 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.registry import Clusters, Grid
 from consilience.report.analysis_tables import FactorView, factor_table
-from consilience.report.export import as_csv, as_markdown
+from consilience.report.export import as_csv
 
 NAN = math.nan
 ORDER = Factor("order", ("AB", "BA"))
@@ -213,5 +213,3 @@ def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     shares = [float(row["answer: main effect"]) for row in rows[:3]]
     assert (sum(shares), shares[0]) == (pytest.approx(100), pytest.approx(100 * (5 / 8) / (11 / 8)))
     assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "98.0"]
-    text = as_markdown(factor_table([view], "title"))
-    assert "have different answers in 34.4 % (95 % CI " in text

@@ -23,7 +23,6 @@ COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", INK, "#a39000",
 )  # fmt: skip
 """Okabe and Ito's colours, for colour-blind readers, with a darker yellow and ink for black."""
-VIRIDIS = ("#440154", "#3b528b", "#21918c", "#5ec962")  # From dark to light, evenly apart
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
 MARKS = (
@@ -97,14 +96,6 @@ def _mark(outline: str, x: float, y: float, colour: str, tip: str = "") -> str:
     )  # fmt: skip
 
 
-def wrapped(text: str) -> list[str]:
-    """A label in as few lines of at most ``LABEL`` characters as possible, of similar length."""
-    words = " ".join(text.split())
-    lines = textwrap.wrap(words, LABEL) or [""]
-    even = (textwrap.wrap(words, width) for width in range(-(-len(words) // len(lines)), LABEL))
-    return next((wrap for wrap in even if len(wrap) == len(lines)), lines)
-
-
 def percents(*names: str) -> pl.Expr:
     """Fractions in percent, rounded as tables round: to one digit, halves to the even one."""
     return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
@@ -128,7 +119,7 @@ def interval_chart(rows: pl.DataFrame, about: str, axis: str = "percent") -> Cha
     has_chance, is_difference = "chance" in rows.columns, "points" in axis
     rows = rows.with_columns(percents("value", "low", "high", *["chance"] * has_chance))
     runs, names = (rows[of].unique(maintain_order=True).to_list() for of in ("run", "name"))
-    labels = {name: wrapped(name) for name in names}
+    labels = {name: textwrap.wrap(name, LABEL) or [""] for name in names}
     per_run = {1: 0, 2: 14, 3: 12}.get(len(runs), 10)
     bands = [max(22, LINE * len(of) + 6, per_run * len(runs) + 8) for of in labels.values()]
     left = CHARACTER * max(len(line) for of in labels.values() for line in of) + GAP
@@ -226,15 +217,6 @@ def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind)
     return rows.with_columns(name=name).sort(of_first, nulls_last=True, maintain_order=True)
 
 
-def shade(share: float) -> str:
-    """The colour at a place from dark (0) to light (1)."""
-    at, rest = divmod(share * (len(VIRIDIS) - 1), 1)
-    both = (VIRIDIS[min(int(at) + more, len(VIRIDIS) - 1)] for more in (0, 1))
-    one, other = ([int(of[at : at + 2], 16) for at in (1, 3, 5)] for of in both)
-    mixed = (round(a + (b - a) * rest) for a, b in zip(one, other, strict=True))
-    return "#" + "".join(f"{of:02x}" for of in mixed)
-
-
 def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
     """Points in the plane: each is the number of its pattern in the colour of its subject.
 
@@ -249,7 +231,9 @@ def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
     colours = dict(zip(subjects, COLOURS, strict=False))
     legend = [*colours.items()]
     if len(subjects) > len(COLOURS):
-        colours = {one: shade(at / (len(subjects) - 1)) for at, one in enumerate(subjects)}
+        steps = [15 + 65 * at / (len(subjects) - 1) for at in range(len(subjects))]
+        shades = (f"hsl({250 - lightness:.0f},60%,{lightness:.0f}%)" for lightness in steps)
+        colours = dict(zip(subjects, shades, strict=True))
         legend = [(f"{len(subjects)} subjects, from dark to light in alphabetical order", INK)]
     elements, y = list[str](), 0.0
     for line in textwrap.wrap(title, 46):

@@ -77,12 +77,8 @@ class Figure:
     chart: charts.Chart
 
 
-Part = Table | Figure | str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]]
-"""A part of a section.
-
-A text is a paragraph, a mapping has names and their values, a list has texts, or links to other
-pages: text and address relative to the page.
-"""
+Part = Table | Figure | str | Mapping[str, str] | Sequence[str]
+"""A part of a section: a text is a paragraph, a mapping has names and values, a list has items."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,8 +215,16 @@ def test_one_annotator_has_no_agreement_and_no_deviation(sheets):
     assert math.isnan(row["value"]) and (row["n"], row["n_excluded"]) == (0, 3)
     (sheets / "annotator-1.csv").unlink()
     refused("no sheet with answers", score, sheets)
-    (sheets / "key.json").write_text("{}")
-    refused("no key of sheets", score, sheets)
+    key = json.loads((sheets / "key.json").read_text())
+    for wrong in (
+        {},
+        key | {"labels": ["x"]},
+        key | {"rows": [{"question": 1}]},
+        [],
+        key | {"rows": 1},
+    ):
+        (sheets / "key.json").write_text(json.dumps(wrong))
+        refused("no key of sheets", score, sheets)
 
 
 def _cell(row, column, value):

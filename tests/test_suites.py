@@ -116,7 +116,7 @@ ITALY = {"relation": "capital", "subject": "Italy"}
 
 @pytest.mark.parametrize(("table", "row", "hint"), [
     ("facts", ITALY, "Fill it in or remove the line."),
-    ("relations", {"relation": "capital", "cardinality": "N-2"}, "'N-2'; expected N-1, N-M"),
+    ("relations", {"relation": "capital", "cardinality": "N-2"}, "'N-2'. Did you mean 'N-M'?"),
 ])  # fmt: skip
 def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, write_suite):
     rows = [json.loads(FACT), row] if table == "facts" else [row]

@@ -56,6 +56,10 @@ COLUMNS = (
     Column("question", line), Column("text_1", as_written, ""), Column("text_2", as_written, ""),
     Column("answer", line, ""),
 )  # fmt: skip
+ROW = ("question", "item", "variant", "text_1", "text_2")
+"""What each question of a key has beside its ``gold``; of a suite of facts also ``relation`` and
+``pattern``."""
+
 KEY = "key.json"
 SHEET = re.compile(r"annotator-[1-9]\d*")  # The name of a sheet, without .csv
 
@@ -70,8 +74,7 @@ class Key:
     seed: int
     digest: str
     rows: Rows = field(repr=False)
-    """Each question: its number ``question``, ``item``, ``variant``, ``gold``, ``text_1`` and
-    ``text_2``; of a suite of facts also ``relation`` and ``pattern``."""
+    """Each question (``ROW``)."""
 
 
 def draw_pairs(
@@ -155,7 +158,10 @@ def read_key(folder: Path) -> Key:
     path = folder / KEY
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
-        return Key(**content | {"labels": tuple(content["labels"])})
+        labels = tuple(content["labels"])
+        for row in content["rows"]:
+            _ = [row[name] for name in ROW], labels.index(row["gold"])
+        return Key(**content | {"labels": labels})
     except (OSError, ValueError, KeyError, TypeError) as error:
         found = "no key of sheets" if path.is_file() else "no such file"
         todo = "Name the folder that `consilience suite annotate sheet` or `patterns` wrote."

@@ -25,9 +25,10 @@ class TableError(ConsilienceError):
     """All that is wrong with the tables of a suite, a line each, ``MOST`` at most."""
 
     def __init__(self, problems: Sequence[ConsilienceError]) -> None:
-        super().__init__(**problems[0].parts)
-        self.problems = list(problems[:MOST])
-        if (rest := len(problems) - MOST) > 0:
+        every = [one for of in problems for one in getattr(of, "problems", [of])]
+        super().__init__(**every[0].parts)
+        self.problems = every[:MOST]
+        if (rest := len(every) - MOST) > 0:
             self.problems.append(ConsilienceError(f"and {rest} more problems"))
         self.args = ("\n".join(map(str, self.problems)),)
 

@@ -227,12 +227,14 @@ def analyze_representations(
     drawn, if it has enough facts.
     """
     from consilience.analysis import representations
+    from consilience.models.states import vector_array
 
     plan = plan_of(options, watch=watch)
     if plan.kind != "facts":
         raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
     queries = plan.queries(probe.loaded(plan, options, None, watch))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
+    vector_array(model, [], list(layers))  # before anything is asked: other models raise
     settings = probe.settings_of(plan, queries, table)
     settings = {name: settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, layers))

@@ -141,7 +141,11 @@ def load_questions(
     if file is None:
         raise ConsilienceError("no questions", expected=f"a file {FILE}.csv", where=spec)
     if not file.is_file():
-        names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        names = (
+            [one.name for one in path.parent.iterdir() if one.exists()]
+            if path.parent.is_dir()
+            else []
+        )
         todo = did_you_mean(path.name, names, otherwise="Check the path.")
         raise ConsilienceError("no such file", where=spec, todo=todo)
     read = questions_of_rows(read_rows(file, problems), columns, problems, str(file))

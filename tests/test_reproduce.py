@@ -192,7 +192,7 @@ def test_all_tables_are_listed(consilience):
         f"calum-table-{n}" for n in range(1, 10)
     }
     assert tables | {"pararel-figure-3"} <= {*names}
-    assert all({*of.names} <= {*names} for of in SETS.values())
+    assert all({*of["names"]} <= {*names} for of in SETS.values())
 
 
 CAPITALS = ["The capital of [X] is [Y] .", "[Y] is the capital of [X].", "[X]'s capital, [Y]."]

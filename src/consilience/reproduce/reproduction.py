@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -34,15 +34,8 @@ ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}
 """The keys of a recipe in ``recipes.toml`` beside ``models`` and those of its function."""
 
 
-class RecipeSet(NamedTuple):
-    """Tables of one paper that are made from the same runs."""
-
-    title: str
-    needs: str
-    names: list[str]
-
-
-def _load_recipes() -> tuple[dict[str, Recipe], dict[str, RecipeSet]]:
+def _load_recipes() -> tuple[dict[str, Recipe], dict[str, dict[str, Any]]]:
+    """All recipes, and sets of those of one paper that share their runs: title, needs, names."""
     text = (files("consilience.reproduce") / "recipes.toml").read_text(encoding="utf-8")
     document = tomllib.loads(text)
     groups = document["models"]
@@ -56,7 +49,7 @@ def _load_recipes() -> tuple[dict[str, Recipe], dict[str, RecipeSet]]:
         given = {key: row.pop(key) for key in ROW & row.keys()}
         given["make"] = makers[given["make"]]
         recipes[name] = Recipe(name, models=models, details=row, **{"table": name} | given)
-    return recipes, {name: RecipeSet(**row) for name, row in document["sets"].items()}
+    return recipes, document["sets"]
 
 
 RECIPES, SETS = _load_recipes()
@@ -249,7 +242,7 @@ def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
     name, known = str(options.name), dict[str, object]()
     if name not in RECIPES and name not in SETS:
         raise ConsilienceError(f"no table '{name}'", todo=did_you_mean(name, [*SETS, *RECIPES]))
-    recipes = [RECIPES[one] for one in (SETS[name].names if name in SETS else [name])]
+    recipes = [RECIPES[one] for one in (SETS[name]["names"] if name in SETS else [name])]
     work = [Work(options, watch, known) for _ in recipes]
     _refuse(options, recipes, work[0].added)
     if not options.dry_run:
@@ -319,11 +312,10 @@ def recipes() -> Output:
         for name, recipe in sorted(RECIPES.items())
     ]  # fmt: skip
     columns = [Column("name"), Column("content and requirements")]
-    sets = [[name, f"{one.title}.\nNeeds {one.needs}."] for name, one in SETS.items()]
+    sets = [[name, f"{one['title']}.\nNeeds {one['needs']}."] for name, one in SETS.items()]
     tables = [[name, recipe.title] for name, recipe in sorted(RECIPES.items())]
     shown = [
         Table("consilience reproduce NAME", columns, sets),
         Table("One table", [Column("name"), Column("content")], tables),
     ]
-    several = {name: one._asdict() for name, one in SETS.items()}
-    return Output(shown=shown, facts={"recipes": rows, "sets": several})
+    return Output(shown=shown, facts={"recipes": rows, "sets": SETS})

@@ -1,14 +1,30 @@
 """Scores become answer columns: against a plain definition, row by row, of random scores."""
 
 import math
+import threading
+import zlib
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checks import ScoringFunction
+from consilience import Scores
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.items import Ask, Item, Scores
+from consilience.core.schemas import METRICS_SCHEMA
+from consilience.endpoints.client import Client
+from consilience.options.probe import ProbeOptions
 from consilience.plans.asking import judge
+from consilience.plans.noise import Part, sample, sample_size
+from consilience.probing.probe import probe
+from consilience.report.page import repeat
+from consilience.runs.folder import record_of
+from replay_server import completion, replay
 
 NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
 
@@ -92,3 +108,181 @@ def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
     assert columns["answer"].tolist() == ["yes", "maybe", None]
     assert columns["error"].tolist() == [None, None, "the model wrote no text"]
     assert columns["n_candidates"][:2].tolist() == [2, 2]
+
+
+# The noise floor: a steady model has none, an unsteady one is counted.
+
+pytestmark = pytest.mark.usefixtures("two_threads")
+
+
+class Wavering:
+    """Answers by the size of a call: of few queries the first candidate, else the second."""
+
+    identity, notes = {"model": "wavering"}, ()
+
+    def score(self, queries, candidates, *, every=True):
+        logprob = np.full((len(queries), len(candidates.words)), -9.0)
+        logprob[:, 0 if len(queries) < 40 else 1] = -0.1
+        yield Scores(np.arange(len(queries)), candidates.words, logprob)
+
+
+def floor(folder, model="wavering", **options):
+    value = {"model": Wavering()} if model == "wavering" else {}
+    chosen = ProbeOptions(model=str(model), groups=("capital",), out=folder, **options)
+    return probe(chosen, **value).metrics.filter(metric="noise_floor")
+
+
+def test_what_changes_is_counted(tmp_path):
+    table = floor(tmp_path, limit=10, noise_floor=20)
+    assert dict(table.schema) == METRICS_SCHEMA
+    assert table.select("over", "kind", "value", "n").rows() == [("all", "whole", 1, 20)]
+    unseen = 1 - 0.025 ** (1 / 10)  # of ten facts, all of which changed in both variants
+    assert table.select("low", "high").row(0) == pytest.approx((1 - unseen, 1))
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_our_models_do_not_waver(family, model_folder, tmp_path):
+    table = floor(tmp_path, model_folder(family), limit=3, noise_floor=12)
+    assert set(table["value"].drop_nans()) <= {0.0}
+    assert (table["n"] + table["n_excluded"]).to_list() in ([], [12])
+
+
+def test_the_sample_is_no_larger_than_the_run_and_by_default_there_is_none(tmp_path):
+    many = floor(tmp_path / "many", "baseline:random", limit=2, noise_floor=10**6)
+    assert many.select("value", "n").rows() == [(0, 18)]
+    assert floor(tmp_path / "none", "baseline:random", limit=2).is_empty()
+
+
+def test_a_run_over_the_whole_vocabulary_has_its_own_noise_floor(model_folder, tmp_path):
+    options = {"limit": 2, "candidates": "vocabulary", "noise_floor": 12}
+    assert set(floor(tmp_path, model_folder("bert"), **options)["value"].drop_nans()) <= {0.0}
+
+
+# The noise floor of a server: the same prompts again.
+
+
+class WaveringServer:
+    """A server whose scores are negated where it got a prompt before."""
+
+    def __init__(self):
+        self.times, self.lock = Counter(), threading.Lock()
+
+    def __call__(self, path, body, headers):
+        prompt = body["prompt"]
+        with self.lock:
+            self.times[prompt] += 1
+            is_first = self.times[prompt] == 1
+        score = -1.0 - zlib.crc32(prompt.encode()) % 9973 / 1000
+        return completion(body, model="replayed", score=score if is_first else -score)
+
+
+def served(url, **connection):
+    """A model of facts behind a URL."""
+    client = Client(Connection(url, **connection))
+
+    def totals_of(sentences):
+        ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
+        by_row = dict(client.each(ask, sentences))
+        return [by_row[at]["score"] for at in range(len(sentences))]
+
+    model = ScoringFunction(totals_of)
+    model.client = client
+    return model
+
+
+def options(folder, **more):
+    return ProbeOptions(
+        suite="mini", groups=("continent", "animal_class"), limit=2, out=folder,
+        model="served", **more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wavering(tmp_path_factory):
+    """A run on the server, and its folder."""
+    folder, answer = tmp_path_factory.mktemp("runs") / "run", WaveringServer()
+    with replay(answer) as server:
+        counted = probe(options(folder, noise_floor=8), model=served(server.url))
+        requests = list(server.bodies())
+        probe(options(folder, noise_floor=8), model=served(server.url))
+        assert server.bodies() == requests, "a complete run is not asked again"
+    return counted, folder
+
+
+def rows(metrics, metric):
+    return metrics.filter(metric=metric).rows_by_key("kind", named=True, unique=True)
+
+
+def test_the_share_of_changed_answers(wavering):
+    counted, folder = wavering
+    assert rows(counted.metrics, "noise_floor")["whole"].items() >= {"value": 1, "n": 8}.items()
+    assert pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "noise_floor").height == 1
+    assert counted.metrics.schema == METRICS_SCHEMA
+
+
+def test_how_many_prompts_are_sent_again():
+    """A twentieth of the run, at most 64; or as many as wanted."""
+    assert [sample_size(run, None) for run in (0, 19, 20, 500, 10**6)] == [0, 0, 1, 25, 64]
+    assert [sample_size(run, 256) for run in (12, 2000)] == [12, 256]
+    assert sample_size(2000, 0) == 0
+
+
+def test_the_sample_is_of_answered_prompts_of_few_groups():
+    """32 prompts are 8 of each of 4 of the 9 groups: 4 items in 2 variants, which have answers."""
+
+    def group(name, answer):
+        answers = [{"item": f"{name}{i}", "variant_index": v, "variant": str(v), "answer": answer}
+                   for i in range(20) for v in range(5)]  # fmt: skip
+        return Part(pl.DataFrame(answers, schema_overrides={"answer": pl.String}), None)
+
+    groups = [group(name, "x") for name in "abcdefghi"]
+    parts = sample(groups, 32, seed=1)
+    assert [(len(part.items), len(part.variants)) for part in parts] == [(4, 2)] * 4
+    assert [part.first.height for part in parts] == [8] * 4
+    again = sample(groups, 32, seed=1)
+    assert [part.items for part in again] == [part.items for part in parts]
+    assert sample([group("a", None)], 32, seed=1) == []
+    assert sample([], 0, seed=1) == []
+    seventh = pl.col("item").str.ends_with("7")
+    small = [Part(one.answers.filter(seventh), None) for one in groups]
+    for size in (1, 2, 5, 32, 45, 90, 100):
+        sampled = sum(part.first.height for part in sample(small, size, seed=1))
+        assert sampled == min(size, 9 * 2 * 5)
+
+
+def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
+    """With --noise-floor it is an error that the same command resumes; without it is a note."""
+    chosen = options(tmp_path)
+    with replay(WaveringServer()) as server:
+        model = served(server.url, max_requests=300)
+        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
+            probe(replace(chosen, noise_floor=36), model=model)
+        before = len(server.bodies())
+        probe(options(tmp_path / "whole", noise_floor=0), model=served(server.url))
+        most, other = len(server.bodies()) - before, options(tmp_path / "other")
+        counted = probe(other, model=served(server.url, max_requests=most))
+    assert record_of(tmp_path / "other")["finished"]
+    [note] = [note for note in counted.notes if "noise floor" in note]
+    assert f"not measured: --max-requests {most} is reached" in note
+    assert rows(counted.metrics, "noise_floor") == {}
+
+
+def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
+    with replay(WaveringServer()) as server:
+        off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
+        few = probe(replace(options(tmp_path / "few"), limit=1), model=served(server.url))
+        assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
+    assert rows(off.metrics, "noise_floor") == rows(few.metrics, "noise_floor") == {}
+    assert not [note for note in off.notes if "noise floor" in note]
+    assert [note for note in few.notes if "18 prompts: too few" in note]
+
+
+def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
+    counted, _ = wavering
+    record = dict(counted.record)
+    assert record["served_as"] == ["replayed"]
+    record["settings"] = {"model": {"model": "openai:small", "server": "http://host/v1"}}
+    record["scoring"] = {"strategy": "top-k", "gives": "the first token", "requests": 9}
+    origin = repeat([("small", record)]).parts[-1]
+    assert origin["Model"] == "openai:small, server http://host/v1"
+    assert origin["Scored by"] == "top-k (the first token)" and "requests" in origin["Cost"]

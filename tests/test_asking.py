@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from checks import ScoringFunction
 from consilience import Scores
 from consilience.core.errors import Connection, ConsilienceError
-from consilience.core.items import Ask, Item, Scores
+from consilience.core.items import Ask, Item
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
 from consilience.options.probe import ProbeOptions

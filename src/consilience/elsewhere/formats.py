@@ -18,7 +18,6 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import polars as pl
-from polars import selectors
 
 from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.factors import FACTORS
@@ -103,7 +102,7 @@ def frames_in(
     if 2 * len({*names} & {*RECORD}) >= len(RECORD):
         fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
         return record_parts(path, named), {**fields, **factors}
-    cells = _cells(path)
+    cells = (row for _, row in read_rows(path))
     first_row = [*islice(cells, 1)]
     names = names or [name for row in first_row for name in row]
     plain = {plain_name(name): name for name in reversed(names)}
@@ -121,16 +120,9 @@ def frames_in(
             expected=f"{listed(needed)}, in upper or lower case", where=str(path),
             todo=f"Name yours: --columns {yours}, or columns= in Python.",
         )  # fmt: skip
-    is_plain = not any("." in name for name in names) and COLUMN_JOIN not in "".join(
-        fields.values()
-    )
-    parts = (
-        table_parts(path, fields)
-        if is_plain and path.suffix == ".jsonl"
-        else frames_of(
-            {of: dig(row, name) for of, name in fields.items()} for row in chain(first_row, cells)
-        )
-    )
+    every = ({of: dig(row, name) for of, name in fields.items()} for row in chain(first_row, cells))
+    is_flat = {".", COLUMN_JOIN}.isdisjoint("".join([*names, *fields.values()]))
+    parts = table_parts(path, fields) if is_flat and path.suffix == ".jsonl" else frames_of(every)
     return parts, {of: name for of, name in fields.items() if of not in COLUMNS}
 
 
@@ -146,23 +138,9 @@ def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
 
 
 def table_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """The rows of JSON Lines; of each factor the column, or a field in one: ``doc.template``."""
-    for part in json_parts(path, _schema(dict.fromkeys(fields.values(), pl.String()))):
-        named = part.select(_field(name).alias(of) for of, name in fields.items())
-        yield named.with_columns(selectors.struct().struct.json_encode())
-
-
-def _cells(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table, of Parquet in parts."""
-    if path.suffix != ".parquet":
-        yield from (row for _, row in read_rows(path))
-        return
-    try:
-        for part in pl.scan_parquet(path, glob=False).collect_batches(chunk_size=ROWS):
-            yield from part.iter_rows(named=True)
-    except POLARS_FAULTS as error:
-        found = f"cannot be read as a table: {reason_of(error)}"
-        raise ConsilienceError(found, where=str(path)) from error
+    """The rows of JSON Lines with fields at the top."""
+    for part in json_parts(path, dict.fromkeys(fields.values(), pl.String())):
+        yield part.select(pl.col(name).alias(of) for of, name in fields.items())
 
 
 def dig(record: Any, path: str) -> Any:

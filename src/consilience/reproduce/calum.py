@@ -42,25 +42,6 @@ VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), 
 """The tasks that a model is trained on in addition to its own (Section 6.1)."""
 
 SEEDS = (0, 1, 2, 3, 4)  # Of the trainings
-SIZES = dict(zip(("Train set size", "Validation set size", "Test set size"), SPLITS, strict=True))
-"""The columns of Table 1 that count the pairs of a split."""
-
-BACKBONES = ("RoBERTa-base", "Electra-large", "GPT2-base")
-
-SELECTIONS: Mapping[str, Sequence[str]] = {
-    "": (*WRITERS, HUMAN), ", with T5": (HUMAN,), ", with T5 and people": (),
-}  # fmt: skip
-"""Models that the t-tests leave out, by the end of the row's name; the first as in the paper."""
-
-CLAIMS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("REVERSE", "STS vs NLI"): ("reverse", "NLI"),
-    ("SIGNAL", "STS vs NLI"): ("signal", "NLI"),
-    ("SIGNAL", "RTE and MRPC vs others"): ("signal", "others"),
-}
-"""What Section 5.1.1 tests: perturbation, and the second of the two sides.
-
-The first and the last are claimed at .01; the other difference is "marginal".
-"""
 
 
 def results(recipe: Recipe, work: Work) -> Numbers:
@@ -185,7 +166,7 @@ def sizes(recipe: Recipe, work: Work) -> Numbers:
     thousands = set(rounded.select("row", "column").iter_rows())
     for task, row in GROUPS.items():
         numbers["", row, "# of classes"] = Measured(len(TASKS[task].labels))
-        for column, split in SIZES.items():
+        for column, split in recipe.details["counts"].items():
             count = work.attempt(row, partial(_count_pairs, work, task, split), column)
             if count is not None:
                 unit = 1000 if (row, column) in thousands else 1
@@ -207,16 +188,14 @@ def _count_pairs(work: Work, task: str, split: str) -> int | None:
 def t_tests(recipe: Recipe, work: Work) -> Numbers:
     """The claims of Section 5.1.1 by three t-tests, in the paper's Table 2."""
     numbers, rows = Numbers(), _printed("calum-table-2", recipe)
-    for which, left_out in SELECTIONS.items():
+    for which, left_out in recipe.details["left_out"].items():
         effects = task_effects(rows.filter(~pl.col("model").is_in(left_out)))
-        for (group, row), (form, second) in CLAIMS.items():
-            for effect in effects.filter(metric="consistency", level=form, second=second).iter_rows(
-                named=True
-            ):
-                key = (group, f"{row}{which}", f"p ({effect['test']})")
+        for form, second, row in recipe.details["claims"]:
+            of_claim = effects.filter(metric="consistency", level=form, second=second)
+            for effect in of_claim.to_dicts():
+                test = "t-test" if (effect["test"], which) == ("paired", "") else effect["test"]
+                key = (form.upper(), f"{row}{which}", f"p ({test})")
                 numbers[key] = Measured(effect["p"], unit="p")
-    for name in CLAIMS:
-        numbers[*name, "p (t-test)"] = numbers.pop((*name, "p (paired)"))
     return numbers
 
 
@@ -224,7 +203,7 @@ def gain(recipe: Recipe, work: Work) -> Numbers:
     """Mean relative gain in C_R of training on more tasks, in the paper's Table 6."""
     numbers, rows = Numbers(), _printed("calum-table-6", recipe)
     for after in (("Para", "All"), ("Para",), ("All",)):
-        names = [(f"{model}-Single", f"{model}-{of}") for model in BACKBONES for of in after]
+        names = [(f"{model}-Single", f"{model}-{of}") for model in recipe.models for of in after]
         changes = gains(rows, *zip(*names, strict=True))
         for change in changes.filter(metric="consistency", level="reverse").to_dicts():
             key = ("REVERSE", f"{' and '.join(after)} vs Single", "C_R gain")

@@ -42,13 +42,6 @@ AFTER = f"seed-{SEED}/after"  # The run after a training, in its folder
 
 LAMBDAS = (0.1, 0.5, 1.0)  # Tried in Section 8.2; validation chooses
 CHOSEN_BY = ("consistent_accuracy", "corrected_consistency")  # The second one decides ties
-ABLATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "-consistency": ("no-consistency", {"weight": 0.0}),
-    "-typed": ("no-typing", {"loss": "pairs-vocabulary"}),
-    "-MLM": ("no-mlm", {"mlm": "none"}),
-}
-"""The folder of the training of an ablation of Table 7, and its options."""
-
 FACTS = 100  # Of each relation whose vectors are clustered
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
@@ -231,14 +224,14 @@ def improvement(recipe: Recipe, work: Work) -> Numbers:
     runs = {"majority": folder} if work.attempt("majority", probe) else {}
     for name in ("", *work.added):
         base, after = (name, f"{name}-ft") if name else ("BERT-base", "BERT-ft")
-        ablations = {} if name else ABLATIONS
+        ablations = {} if name else recipe.details["ablations"]
         if not any(map(work.is_selected, (base, after, *ablations))):
             continue
         if best := work.attempt(name, partial(_best, recipe, work, name)):
             runs |= {base: best[1] / "before", after: best[1] / AFTER}
-            for row, (part, options) in ablations.items():
-                more = {"weight": best[0], **options}
-                runs[row] = _improve(recipe, work, name, part, **more)[0] / AFTER
+            for row, options in ablations.items():
+                training = {"weight": best[0], **options}
+                runs[row] = _improve(recipe, work, name, **training)[0] / AFTER
     for row, run in runs.items():
         if work.is_selected(row) and not work.options.dry_run:
             metrics = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)

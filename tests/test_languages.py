@@ -29,16 +29,9 @@ from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
-from consilience.suites.facts import (
-    select_languages,
-)
+from consilience.suites.facts import select_languages
 from consilience.suites.layouts import save_suite
-from consilience.suites.question_suites import (
-    BLANK,
-    WORDS,
-    questions_of_suite,
-    words_in,
-)
+from consilience.suites.question_suites import BLANK, WORDS, questions_of_suite, words_in
 from consilience.types import Query
 
 CAPITALS = {"France": "Paris", "Switzerland": "Bern", "Italy": "Rome"}

@@ -1,13 +1,18 @@
-"""The release's layout, made here in small."""
+"""The release's layout, made here in small, and fetching it from a server on this machine."""
 
+import contextlib
+import hashlib
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from checks import refused
 from consilience import load_suite
 from consilience.suites import check_suite
-from consilience.suites.layouts import _RELATIONS
+from consilience.suites import layouts as module
+from consilience.suites.layouts import _RELATIONS, SOURCES, altered, fetch, listing
 
 TEXTS = ["[X] is in [Y].", "[Y] holds [X]."]
 
@@ -59,3 +64,100 @@ def test_a_release_that_was_altered_is_told_by_its_digests(release):
     (release / "trex_lms_vocab" / "P20.jsonl").unlink()
     refused(r"P19\.jsonl: the relation 'P19' has no fact", load_suite, str(release))
     refused(r"P20\.jsonl: cannot be read: No such file", load_suite, str(release))
+
+
+FILES = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves FILES; ``break_after`` sends so many bytes of the next answer and hangs up."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.requests = dict(FILES), []
+        self.break_after = None
+        self.url = f"http://127.0.0.1:{self.server_port}/data"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        path = self.path.removeprefix("/data/")
+        server.requests.append(path)
+        if path not in server.files:
+            self.send_error(404)
+            return
+        body = server.files[path]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if server.break_after is not None:
+            body, server.break_after = body[: server.break_after], None
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@contextlib.contextmanager
+def serving(server):
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in FILES.items()}
+    listed = [module.ReleasedFile(path, len(FILES[path]), digests[path]) for path in FILES]
+    monkeypatch.setattr(module, "listing", lambda name: listed)
+    with serving(Server()) as server:
+        monkeypatch.setitem(SOURCES, "pararel", server.url)
+        yield server
+
+
+def content(folder):
+    return {path: (folder / path).read_bytes() for path in FILES}
+
+
+def test_fetched_once_and_kept(server, tmp_path):
+    steps = []
+    shown = {"progress": lambda *step: steps.append(step)}
+    folder, fetched = fetch("pararel", tmp_path, **shown)
+    assert folder == tmp_path / "pararel"
+    assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (1, 2)])
+    assert fetch("pararel", tmp_path)[1] == 0
+    assert len(server.requests) == 2
+    assert altered("pararel", folder) == []
+    (folder / "two.txt").write_bytes(b"changed")
+    assert altered("pararel", folder) == ["two.txt"]
+    assert fetch("pararel", tmp_path)[1] == 1
+    assert content(folder) == FILES
+
+
+def test_a_file_with_another_digest_is_never_put_in_place(server, tmp_path):
+    server.files["two.txt"] = b"SECOND\n"
+    refused(r"not the released file; expected SHA-256", fetch, "pararel", tmp_path)
+    assert not (tmp_path / "pararel" / "two.txt").exists()
+    assert (tmp_path / "pararel" / "a" / "one.txt").exists(), "what was right is kept"
+    server.files["two.txt"] = FILES["two.txt"]
+    assert content(fetch("pararel", tmp_path)[0]) == FILES
+
+
+def test_what_cannot_be_had_is_named(server, tmp_path, monkeypatch):
+    del server.files["two.txt"]
+    refused(r"two\.txt: cannot be fetched: .*404", fetch, "pararel", tmp_path)
+    server.break_after = 1000
+    refused("not the released file", fetch, "pararel", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    monkeypatch.setitem(SOURCES, "pararel", "http://127.0.0.1:9/data")
+    refused("cannot be fetched: .*refused.*network", fetch, "pararel", tmp_path / "c")
+
+
+def test_the_listing_of_the_release_is_pinned_and_whole():
+    refused("Did you mean 'pararel'", listing, "paralel")
+    files = listing("pararel")
+    assert len(files) == 2 * 38
+    assert all(len(file.sha256) == 64 and file.size > 0 for file in files)
+    assert SOURCES["pararel"].split("/")[-2] == "cb5554678457beb5ac163d888f1ce8cf174b3f0b"

@@ -15,10 +15,7 @@ from consilience.authoring.sharing import sizes_of
 from consilience.core.expectations import Expectation, Reference
 from consilience.core.items import Choice, Question
 from consilience.suites import check_suite, load_any
-from consilience.suites.question_suites import (
-    load_questions,
-    select_questions,
-)
+from consilience.suites.question_suites import load_questions, select_questions
 from consilience.suites.questions import Questions
 
 

@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
     command.strip()
     for command in re.findall(r"(?m)(?:^|`)(consilience [a-z][^`#\n]*)", README)
-    if not command.startswith("consilience suite fetch")  # a server of test_fetch.py is asked
+    if not command.startswith("consilience suite fetch")  # a server of test_pararel.py is asked
 ]
 PROBE, *OTHERS = COMMANDS
 OUTPUT = re.search(r"(?s)```\n(packaged:smollm2 on mini.*?)```", README)[1]

@@ -1,0 +1,387 @@
+"""Suites of questions: bundled ones, the new example, facts as questions, tables that are scored."""
+
+import json
+import re
+from collections import Counter, defaultdict
+
+import polars as pl
+import pytest
+
+import consilience as cs
+from checks import output, refusal, refused
+from conftest import cases
+from consilience import Suite, load_suite, new_suite
+from consilience.runs.run import Run
+from consilience.suites.facts import sample_facts
+from consilience.suites.question_suites import (
+    QUESTION_SUITES,
+    _rows,
+    mini_questions,
+    questions_of_relation,
+    questions_of_suite,
+)
+from consilience.suites.questions import KNOWN, normal
+from scoring_server import VLLM, scoring_server
+from test_prompted import CHAT
+
+
+def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
+    assert "README.md, questions.csv" in output(consilience, "suite", "new", tmp_path / "mine")
+    counts = "3 groups, 6 questions with options, 2 open questions"
+    assert counts in output(consilience, "suite", "check", tmp_path / "mine")
+    questions = cs.load_questions(tmp_path / "mine")
+    sizes = {group: {len(q.options) for q in items} for group, items in questions.groups.items()}
+    assert sizes == {"geography": {4}, "science": {4}, "computing": {0}}
+    aliases = {q.gold.text: q.gold.aliases for q in questions.items if q.gold.aliases}
+    assert aliases["Go"] == ("Golang",)
+    assert {q.phrasings for q in questions.items} == {2, 3}
+    assert {q.gold_position for q in questions.items if q.options} == {0, 1, 2, 3}
+
+
+def test_the_readme_explains_every_column(tmp_path):
+    readme, table = new_suite(tmp_path / "mine")
+    named = set(re.findall(r"`(\w+)`", readme.read_text(encoding="utf-8")))
+    assert set(KNOWN) <= named
+    assert set(table.read_text(encoding="utf-8").splitlines()[0].split(",")) <= named
+
+
+def test_the_example_of_facts_passes_the_check_and_is_asked(consilience, tmp_path):
+    folder = tmp_path / "facts"
+    out = output(consilience, "suite", "new", folder, "--kind", "facts", "--json")
+    assert len(json.loads(out)["files"]) == 4
+    status, out, err = consilience("suite", "check", folder)
+    assert (status, err) == (0, "")
+    assert "good; 2 relations, 6 patterns, 9 facts" in out
+    probe = ("probe", "-m", "baseline:majority", "-s", folder, "-o", tmp_path / "run")
+    assert "2 relations, 9 facts" in output(consilience, *probe)
+
+
+def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert new_suite(tmp_path / "empty")
+    before = (tmp_path / "empty" / "questions.csv").read_bytes()
+    refused("a folder that is not empty", new_suite, tmp_path / "empty", kind="facts")
+    assert (tmp_path / "empty" / "questions.csv").read_bytes() == before
+    (tmp_path / "file").write_text("x")
+    refused("a file; expected a new folder", new_suite, tmp_path / "file")
+    refused("", new_suite, tmp_path / "file" / "below")
+
+
+def test_a_served_model_chooses_options_and_answers_open_questions_in_one_run(
+    model_folder, tmp_path
+):
+    folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
+    few = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
+    with scoring_server(folder, VLLM, chat_template=CHAT) as server:
+        named = {"model": "openai:tiny", "base_url": server.url, "tokenizer": folder}
+        answers = cs.evaluate(suite, **named, **few).answers
+    assert set(answers["group"]) == {"geography", "computing"}
+    assert answers["excluded"].null_count() == answers.height
+    is_open = answers["group"] == "computing"
+    assert answers.filter(is_open)["text"].null_count() == 0
+    assert answers.filter(~is_open)["answer"].null_count() == 0
+
+
+QUESTIONS = mini_questions()
+MINI = load_suite("mini")
+FACTS = [(relation.id, fact) for relation in MINI.relations for fact in relation.facts]
+GOLDS = defaultdict(set)
+for _relation, _fact in FACTS:
+    GOLDS[_relation, _fact.subject].add(_fact.object)
+
+
+def facts():
+    """Each question with the relation and the fact that it asks."""
+    return list(zip(QUESTIONS.items, FACTS, strict=True))
+
+
+def test_every_fact_is_a_question_and_keeps_its_item_and_gold():
+    assert list(QUESTIONS.groups) == [relation.id for relation in MINI.relations]
+    for question, (relation, fact) in facts():
+        assert (question.group, question.item) == (relation, fact.item)
+        assert question.gold.text == fact.object
+
+
+def test_phrasings_ask_about_the_subject_and_do_not_name_the_gold():
+    for question, (_, fact) in facts():
+        (texts,) = question.paraphrases.values()
+        assert len(set(texts)) == len(texts) == 6
+        for text in texts:
+            assert text.count(fact.subject) >= 1, text
+            assert text.endswith("?"), text
+            assert text[0] == '"' or text[0].isupper(), text
+            assert "[" not in text, text
+            assert question.gold.text not in text.replace(fact.subject, ""), text
+
+
+def test_five_options_are_distinct_in_all_their_texts_and_one_is_the_gold():
+    for question in QUESTIONS.items:
+        texts = [normal(text) for option in question.options for text in set(option.texts)]
+        assert len(question.options) == 5, question.item
+        assert len(set(texts)) == len(texts), question.item
+        assert question.options.count(question.gold) == 1, question.item
+
+
+def test_no_distractor_is_right_too_or_a_part_of_the_gold():
+    """Right answers of the subject are those of both relations on languages and of borders."""
+    for question, (relation, fact) in facts():
+        right = set(GOLDS[relation, fact.subject])
+        if relation.endswith("official_language"):
+            right |= GOLDS["official_language", fact.subject]
+            right |= GOLDS["co_official_language", fact.subject]
+        if relation == "borders":
+            right |= {subject for (name, subject), golds in GOLDS.items()
+                      if name == "borders" and fact.subject in golds}  # fmt: skip
+        for option in question.options:
+            if option != question.gold:
+                assert option.text not in right, (question.item, option.text)
+                assert normal(option.text) not in normal(question.gold.text)
+                assert normal(question.gold.text) not in normal(option.text)
+                assert option.text not in fact.subject
+
+
+def test_distractors_come_from_the_relation_but_for_a_few():
+    outside = Counter()
+    for question, (relation, _) in facts():
+        known = {fact.object for fact in MINI[relation].facts}
+        texts = {option.text for option in question.options}
+        outside.update((relation, text) for text in texts - known)
+    known = {"continent", "field", "borders", "co_official_language"}
+    assert {relation for relation, _ in outside} == known
+    assert {text for relation, text in outside if relation == "field"} == {"geology", "linguistics"}
+    assert outside["co_official_language", "Persian"] == 2
+
+
+def test_the_gold_is_as_often_at_each_position_in_every_group():
+    for group, questions in QUESTIONS.groups.items():
+        counts = Counter(question.gold_position for question in questions)
+        assert set(counts) == set(range(5)), group
+        assert max(counts.values()) - min(counts.values()) <= 1, group
+
+
+def test_open_questions_are_those_with_one_right_answer():
+    """Of 885 facts, 75 are neighbours and 52 are one of several languages."""
+    questions = mini_questions("mini-open")
+    left_out = len(MINI["borders"].facts) + len(MINI["co_official_language"].facts)
+    assert len(questions) == 885 - left_out == 758
+    assert len(questions.groups) == 13
+    assert all(not question.options for question in questions.items)
+    asked = {one.item: (one.gold, one.paraphrases) for one in QUESTIONS.items}
+    assert all(asked[one.item] == (one.gold, one.paraphrases) for one in questions.items)
+
+
+@pytest.mark.parametrize(("item", "aliases"), cases("spellings"))
+def test_full_names_and_other_spellings_count(item, aliases):
+    by_item = {question.item: question for question in mini_questions("mini-open").items}
+    assert by_item[item].gold.aliases == tuple(aliases)
+
+
+def test_every_alias_is_of_an_answer_and_a_subject_that_the_suite_has():
+    facts = {(row["relation"], row["subject"], row["object"]) for row in _rows("facts")}
+    rows = _rows("facts")
+    options = {(row["relation"], "", text) for row in rows for text in row["options"].split(";")}
+    for row in _rows("aliases"):
+        answer = row["answer"].partition("|")[0]
+        assert (row["relation"], row["subject"], answer) in facts | options
+    for question in QUESTIONS.items:
+        texts = [text.casefold() for option in question.options for text in option.texts]
+        assert len(set(texts)) == len(texts), question.item
+
+
+def test_the_questions_are_those_that_were_checked():
+    """A change of the data needs a new reading (docs/suites.md) and new digests."""
+    digests = {name: mini_questions(name).digest[:12] for name in QUESTION_SUITES}
+    assert digests == {"mini-questions": "b75b4aad4774", "mini-open": "961fec077222"}
+
+
+PATTERNS = {"capital": ["The capital of [X] is [Y].", "[Y] is the capital of [X]."]}
+CAPITALS = {
+    "capital": [("France", "Paris"), ("Italy", "Rome"), ("Spain", "Madrid"), ("Chile", "Santiago")]
+}
+LANGUAGES = {"speaks": [
+    ("Switzerland", "German"), ("Switzerland", "French"), ("Austria", "German"),
+    ("Peru", "Spanish"), ("Wales", "Welsh"),
+]}  # fmt: skip
+
+
+def capital():
+    return Suite.from_patterns(PATTERNS, CAPITALS)["capital"]
+
+
+def speaks():
+    return Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)["speaks"]
+
+
+def test_each_pattern_is_a_phrasing_and_all_candidates_are_options():
+    questions = questions_of_relation(capital())
+    first = questions.items[0]
+    texts = ("The capital of France is ____.", "____ is the capital of France.")
+    assert first.paraphrases == {"": tuple(f"Fill in the blank: {text}" for text in texts)}
+    assert [option.text for option in first.options] == ["Paris", "Rome", "Madrid", "Santiago"]
+    assert [question.gold_position for question in questions.items] == [0, 1, 2, 3]
+    assert {question.group for question in questions.items} == {"capital"}
+
+
+def test_another_right_object_of_the_subject_is_no_option():
+    """Switzerland: two questions, each with one right option; German is wrong for Peru only."""
+    german, french, austria, peru, _ = questions_of_relation(speaks()).items
+    assert [option.text for option in german.options] == ["German", "Spanish", "Welsh"]
+    assert [option.text for option in french.options] == ["French", "Spanish", "Welsh"]
+    assert [option.text for option in austria.options] == ["German", "French", "Spanish", "Welsh"]
+    for seed in range(20):
+        drawn = questions_of_relation(speaks(), 2, seed).items
+        assert {option.text for option in drawn[0].options} == {"German", "Spanish", "Welsh"}
+        assert all(len(set(question.options)) == 3 for question in drawn)
+        assert all(question.gold in question.options for question in drawn)
+    assert peru.gold.text == "Spanish"
+
+
+def test_options_are_drawn_by_the_seed_at_every_position():
+    def drawn(seed):
+        return questions_of_relation(capital(), 2, seed).items
+
+    first, again, other = ([one.options for one in drawn(seed)] for seed in (0, 0, 1))
+    assert first == again != other
+    positions = Counter(one.gold_position for seed in range(100) for one in drawn(seed))
+    # 400 draws at three positions: 133 each, with a standard deviation of 9.4.
+    assert all(95 < positions[at] < 172 for at in range(3))
+
+
+def test_open_questions_are_those_with_one_right_object():
+    questions = questions_of_relation(speaks(), 0)
+    assert [question.gold.text for question in questions.items] == ["German", "Spanish", "Welsh"]
+    assert all(not question.options for question in questions.items)
+    several = "speaks: 1 subject with several right objects cannot be an open question with one"
+    assert questions.notes == (f"{several} answer and were left out",)
+
+
+def test_too_many_distractors_and_a_sample_are_refused():
+    refused("2 wrong candidates for 'Switzerland'", questions_of_relation, speaks(), 3)
+    suite = Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)
+    refused("2 of 5 facts of the relation 'speaks'", questions_of_suite, sample_facts(suite, 2, 0))
+
+
+def test_a_whole_suite_has_a_group_for_each_relation():
+    suite = load_suite("mini")
+    questions = questions_of_suite(suite, 3)
+    assert list(questions.groups) == [relation.id for relation in suite.relations]
+    assert len({question.item for question in questions.items}) == len(questions)
+    assert {len(question.options) for question in questions.items} == {4}
+    for relation in suite.relations:
+        right = {(fact.subject, fact.object) for fact in relation.facts}
+        for fact, question in zip(relation.facts, questions.groups[relation.id], strict=True):
+            golds = [o.text for o in question.options if (fact.subject, o.text) in right]
+            assert golds == [question.gold.text] == [fact.object]
+
+
+TABLE = """group,question,question_2,answer,aliases,options
+city,Capital of France?,France's capital?,Paris,Paname,Lyon;Paris;Nice
+city,Capital of Italy?,Italy's capital?,Rome,,Rome;Turin;Milan
+open,Language of Docker?,Docker is written in?,Go,Golang,
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    (path := tmp_path / "mine.csv").write_text(TABLE, encoding="utf-8")
+    return path
+
+
+def metrics(out):
+    rows = json.loads(out)["metrics"]
+    return {
+        (row["metric"], row["group"] or row["over"], row["level"]): row["value"] for row in rows
+    }
+
+
+def test_the_suites_made_of_mini_are_listed_checked_and_counted(consilience):
+    _, out, _ = consilience("suite", "list", "--json")
+    named = {row["suite"]: row["folder"] for row in json.loads(out)["suites"]}
+    assert named["mini-questions"] == named["mini-open"] == named["mini"]
+    status, out, err = consilience("suite", "check", "mini-questions")
+    assert (status, err) == (0, "")
+    assert "good; 15 groups, 885 questions with options, 5,310 phrasings" in out
+    _, out, _ = consilience("suite", "check", "mini-open", "--json")
+    counts = json.loads(out)
+    assert (counts["questions"], counts["groups"]) == (758, 13)
+    assert counts["by_group"][0]["options"] == "open"
+    assert "is a suite of questions" in refusal(consilience, "analyze", "syntax", "mini-questions")
+
+
+def test_every_error_of_a_file_of_questions_is_named_by_its_line(consilience, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("question,answer,options\nA?,x,y;z\n,y,y;z\nB?,y,y;z\n")
+    err = refusal(consilience, "suite", "check", path)
+    assert [f"{path}:{line}" in err for line in (2, 3, 4)] == [True, True, False]
+    assert "2 problems" in err
+    (path := tmp_path / "mixed.csv").write_text("question,answer,options\nA?,y,y;z\nB?,y,\n")
+    assert "questions with options and without" in refusal(consilience, "suite", "check", path)
+    (path := tmp_path / "named.csv").write_text("ask,answer,options\nA?,y,y;z\n")
+    assert consilience("suite", "check", path)[0] == 2
+    assert consilience("suite", "check", path, "--columns", "question=ask")[0] == 0
+
+
+def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
+    arguments = ("--groups", "city", "--vary", "order=all", "--vary", "labels=A,1")
+    run = tmp_path / "run"
+    assert consilience("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)[0] == 0
+    sent = Run.open(run).queries
+    rows = list(cs.export_prompts(str(suite), groups="city", vary=["order=all", "labels=A,1"]))
+    assert [row["prompt"] for row in rows] == [text for (text,) in sent["input"]]
+    assert [row["variant"] for row in rows] == sent["variant"].to_list()
+    assert [row["candidates"] for row in rows] == sent["choices"].to_list()
+    assert (rows[0]["options"], len(rows)) == (["Lyon", ["Paris", "Paname"], "Nice"], 2 * 6 * 2)
+
+
+def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tmp_path):
+    """The labels that a baseline chose, as a table of three columns in CSV."""
+    run, exported = tmp_path / "run", tmp_path / "exported.jsonl"
+    arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
+    output(consilience, "suite", "export", suite, *arguments, "--out", exported)
+    probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
+    out = output(consilience, *probe, "--json")
+    answers = Run.open(run).answers
+    table = answers.select("item", "variant", answer="label")
+    table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
+    score = ("score", tmp_path / "a.csv", "-s", exported, "-o", tmp_path / "again")
+    scored = output(consilience, *score, "--json")
+    expected, found = metrics(out), metrics(scored)
+    for metric in ("accuracy", "consistency", "consistent_accuracy"):
+        assert found[metric, "city", ""] == pytest.approx(expected[metric, "city", ""])
+    assert found["consistency", "city", "order"] == expected["consistency", "city", "order"]
+    _, kept, _ = consilience("score", tmp_path / "again", "--json")
+    assert metrics(kept)["accuracy", "city", ""] == expected["accuracy", "city", ""]
+
+
+def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suite, tmp_path):
+    """All right but one city in one of six variants: 10 of its 15 pairs agree."""
+    prompts = tmp_path / "prompts.csv"
+    consilience("suite", "export", suite, "-o", prompts)
+    rows = pl.read_csv(prompts, infer_schema=False).to_dicts()
+    assert len(rows) == 2 * 6 + 2
+    for number, row in enumerate(rows):
+        shown, labels = json.loads(row["options"]), json.loads(row["candidates"])
+        gold = json.loads(row["gold"]) if row["gold"].startswith("[") else row["gold"]
+        text = gold if isinstance(gold, str) else gold[-1]
+        label = labels[shown.index(gold)] if shown else "Golang."
+        row["answer"] = ["The answer is " + text, label][number % 2]
+    rows[0]["answer"] = "Madrid"
+    pl.DataFrame(rows).write_csv(tmp_path / "a.csv")
+    out = output(consilience, "score", tmp_path / "a.csv", "--json")
+    found = metrics(out)
+    assert found["accuracy", "city", ""] == 0.5
+    assert found["consistency", "city", ""] == pytest.approx((10 / 15 + 1) / 2)
+    assert found["accuracy", "open", ""] == found["consistency", "open", ""] == 1
+    assert any("written answers" in note for note in json.loads(out)["warnings"])
+
+
+def test_facts_that_are_matched_are_kept_as_a_run(consilience, tmp_path):
+    rows = list(cs.export_prompts("mini", groups="capital", limit=2))
+    lines = [json.dumps(row | {"answer": f"It is {row['gold']}!"}) for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    arguments = ("score", tmp_path / "a.jsonl", "-s", "mini", "--match", "contains")
+    out = output(consilience, *arguments, "-o", tmp_path / "run")
+    assert f"Report:  consilience report {tmp_path / 'run'}" in out
+    _, again, _ = consilience("score", tmp_path / "run", "--json")
+    assert metrics(again)["accuracy", "capital", ""] == 1
+    assert "Details: add --by group" in consilience(*arguments)[1]

@@ -53,10 +53,19 @@ def longer(prompts):
     (longer, {"position_preference": 1 / 5, "label_kappa": 0}),
     ("baseline:oracle", {"position_preference": 0, "label_kappa": 1, "accuracy": 1}),
 ])  # fmt: skip
-def test_numbers_by_hand(pairs, judge, expected):
-    rows = cs.evaluate(pairs, judge, vary=[ORDER]).metrics.filter(over="all", kind="whole")
-    values = dict(rows.select("metric", "value").iter_rows())
+def test_numbers_by_hand_are_in_the_summary(pairs, judge, expected):
+    values = {row.metric: row.value for row in cs.evaluate(pairs, judge, vary=[ORDER]).summary.rows
+              if row.kind == "whole"}  # fmt: skip
     assert {name: values[name] for name in expected} == pytest.approx(expected)
+
+
+def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
+    def judge(prompts):
+        return first(prompts)
+
+    result = cs.evaluate(pairs, judge, vary=[ORDER], out=tmp_path / "run")
+    text = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Its position preference is 100.0: 0 is none, and at 100 the reply shown first" in text
 
 
 def test_without_orders_nothing_is_said_of_places(pairs):

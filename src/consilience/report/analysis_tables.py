@@ -17,7 +17,6 @@ from consilience.core.factors import FACTORS, FactorialDesign
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import NEARLY_CONSTANT
-from consilience.metrics.registry import short_label_of
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
 from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
@@ -64,54 +63,17 @@ def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
     return [text if len(text) <= LONGEST_PROMPT else end for text, end in both]
 
 
-CLUSTERS: Columns = {
+ANALYSES: Columns = {
+    "run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
     "relation": Column("relation"), "property": Column("by"), "layer": Column("layer", "count"),
-    "clusters": Column("clusters", "count"), "v_measure": Column("V-measure", "share"),
+    "attribute": Column("attribute"), "clusters": Column("clusters", "count"),
+    "v_measure": Column("V-measure", "share"),
     "v_measure_shuffled": Column("labels shuffled", "share"), "ami": Column("AMI", "share"),
-}  # fmt: skip
-"""How well the clusters of vectors are those of a property."""
-
-CORRELATION: Columns = {
     "value": Column("r", "share"), ("low", "high"): Column(CI, "share"), "p": Column("p", "p"),
-    "n": Column("n", "count"),
+    "n": Column("n", "count"), "same": Column("same", "share"), "both": Column("in both", "count"),
+    "only_released": Column("released", "count"), "only_derived": Column("derived", "count"),
 }  # fmt: skip
-CLUSTER_CORRELATIONS: Columns = {
-    **CLUSTERS, "value": Column("r with consistency", "share"),
-    ("low", "high"): Column(f"{CI} of r", "share"), "p": Column("p", "p"),
-    "n": Column("relations", "count"),
-}  # fmt: skip
-"""Mean clusters, and how they are correlated with consistency over relations."""
-
-
-LAYOUTS: Mapping[str, tuple[str, Columns]] = {
-    "correlations": (
-        "Over relations, times 100",
-        {"run": Column("run"), "x": Column("of"), "y": Column("with"), "method": Column("method"),
-         **CORRELATION},
-    ),
-    "edges": (
-        "{suite}: released and derived edges",
-        {"attribute": Column("attribute"), "n": Column("directed edges", "count"),
-         "same": Column("same", "share"),
-         "both": Column("in both", "count"), "only_released": Column("released", "count"),
-         "only_derived": Column("derived", "count")},
-    ),
-    "clusters": ("k-means, V-measure in percent", CLUSTERS),
-    "cluster_correlations": (
-        "Means, and Spearman's correlation of V with consistency over relations",
-        CLUSTER_CORRELATIONS,
-    ),
-}  # fmt: skip
-"""Title and columns of the tables whose rows are those of a data frame."""
-
-
-def analysis_table(name: str, rows: pl.DataFrame, **words: object) -> Table:
-    """A table of ``LAYOUTS``; ``words``: of its title."""
-    title, columns = LAYOUTS[name]
-    labels = [column for column in ("x", "y") if column in rows.columns]
-    shown = rows.with_columns(pl.col(labels).map_elements(short_label_of, pl.String))
-    return frame_table(shown, title.format(**words), columns)
-
+"""Correlations, clusters of vectors, and edges, in the rows of their data frames."""
 
 GAIN: Columns = {
     "without": Column("consistency without it", "share", "without it"),

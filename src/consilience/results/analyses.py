@@ -21,6 +21,7 @@ from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
+from consilience.metrics.registry import short_label_of
 from consilience.models import LanguageModel
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
@@ -141,7 +142,8 @@ def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output
         notes += [note for note in more if note not in notes]
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
     table = patterns.correlation_table(metrics)
-    shown = [layouts.analysis_table("correlations", table)]
+    named = table.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
+    shown = [frame_table(named, "Over relations, times 100", layouts.ANALYSES)]
     return Output({"correlations": table}, shown, cautions=notes)
 
 
@@ -154,7 +156,8 @@ def analyze_syntax(spec: str) -> Output:
     derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
     edges = syntax.agreement_with_released(suite, derived)
     overall = edges.filter(over="all")
-    return Output({"edges": edges}, [layouts.analysis_table("edges", overall, suite=suite.name)])
+    title = f"{suite.name}: directed edges, released and derived"
+    return Output({"edges": edges}, [frame_table(overall, title, layouts.ANALYSES)])
 
 
 def analyze_tasks(
@@ -217,6 +220,9 @@ SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "
 """The settings of a probe that decide vectors too."""
 
 
+CORRELATED = "Means, and r: Spearman's correlation of V with consistency over relations"
+
+
 def analyze_representations(
     options: ProbeOptions, layers: Sequence[int], watch: Watch = SILENT
 ) -> Output:
@@ -258,8 +264,8 @@ def analyze_representations(
         drawing_of(run.path, relation.id, title).save(figure)
     tables = {"clusters": clusters, "correlations": correlations_of(metrics, clusters)}
     shown: list[Table | str] = [
-        layouts.analysis_table("clusters", tables["clusters"]),
-        layouts.analysis_table("cluster_correlations", tables["correlations"]),
+        frame_table(clusters, "k-means, V-measure in percent", layouts.ANALYSES),
+        frame_table(tables["correlations"], CORRELATED, layouts.ANALYSES),
     ]
     shown += [f"Figure: {figure}"] * bool(figure) + [f"Run: {run.path}"]
     record = {**run.record, "path": str(run.path)}

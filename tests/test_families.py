@@ -391,7 +391,7 @@ def test_a_decoder_without_a_usual_cache_reads_candidates_alone(family, settings
     found, _ = scores_of(model, queries("France", "Oslo"), WORDS)
     (ids, *_), targets = model.inputs(queries("France")), model.candidate_tokens(WORDS.words)
     alone = [model.decoder.alone(list(ids), list(target)) for target in targets.sequences]
-    np.testing.assert_allclose(found[0], alone, atol=1e-5)
+    np.testing.assert_allclose(found[0], alone, atol=1e-4)
 
 
 def test_sentinels_that_a_model_never_saw_are_refused(saved):

@@ -380,4 +380,4 @@ class ReadyModel:
         entries = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
         sentences = [ids for _, ids in inputs]
         for batch, logits in self.settled(reader(entries), sentences, [*map(len, sentences)]):
-            yield scores_of([inputs[at][0] for at in batch], sheet.spread(logits), sheet)
+            yield scores_of([inputs[at][0] for at in batch], sheet.scatter(logits), sheet)

@@ -55,7 +55,7 @@ class CandidateTokens:
         """Tokens of the longest candidate; at least 1."""
         return max([1, *map(len, self.tokens)])
 
-    def spread(self, values: Floats) -> Floats:
+    def scatter(self, values: Floats) -> Floats:
         """``values`` (row, scored) in columns of all candidates (row, candidate); NaN elsewhere."""
         every = np.full((len(values), len(self.words)), np.nan)
         every[:, self.scored] = values

@@ -88,7 +88,7 @@ class CausalModel(ReadyModel):
                 totals = np.empty((len(asked), len(words)))
                 if words:
                     totals = self.totals(texts, len(asked), None if every else np.array(golds))
-                totals = sheet.spread(totals)
+                totals = sheet.scatter(totals)
                 scores.append(scores_of(asked, totals, sheet, are_totals=True, every=every))
             return scores
 

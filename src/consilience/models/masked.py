@@ -214,7 +214,7 @@ class MaskedModel(ReadyModel):
                     found[of_text[:, 0]] += read(np.array([slot * len(steps) + filling]))
             return found[candidates]
 
-        totals = sheet.spread(settle(totals, self.tie, alone))
+        totals = sheet.scatter(settle(totals, self.tie, alone))
         return scores_of([rows for rows, _ in inputs], totals, sheet, are_totals=True)
 
     def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:

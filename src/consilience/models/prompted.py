@@ -60,7 +60,7 @@ Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and of e
 
 
 @dataclass(frozen=True, slots=True)
-class TokenNoise:
+class GumbelNoise:
     """Gumbel noise for the logits of one text; the largest sum of both is a sample.
 
     If every logit divided by the temperature gets independent standard Gumbel noise, the token
@@ -73,7 +73,7 @@ class TokenNoise:
     temperature: float  # Divides the logits; the noise is multiplied by it instead
 
     @classmethod
-    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> TokenNoise:
+    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> GumbelNoise:
         """The noise of a sample after a prompt, given as token ids."""
         named = f"{seed} {sample} {' '.join(map(str, prompt))}"
         return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:7]), temperature)
@@ -91,7 +91,7 @@ class Continued:
 
     ids: list[int]
     is_one_line: bool  # Whether the text ends with its first line, not at an end token only
-    noise: TokenNoise | None = None  # Added to the logits; None writes the most probable token
+    noise: GumbelNoise | None = None  # Added to the logits; None writes the most probable token
 
 
 class PromptModel(OptionPrompts, ReadyModel):
@@ -222,7 +222,7 @@ class PromptModel(OptionPrompts, ReadyModel):
         prompts, seed, temperature = [], self.writing.seed, self.writing.temperature
         for prompt, sample in zip(shown, samples, strict=True):
             ids = self.prompt_ids(prompt)
-            noise = TokenNoise.of(ids, sample, seed, temperature) if temperature else None
+            noise = GumbelNoise.of(ids, sample, seed, temperature) if temperature else None
             prompts.append(Continued(ids, not prompt.is_chat, noise))
         lengths = [len(prompt.ids) + self.writing.most_written for prompt in prompts]
         device = self.model.device

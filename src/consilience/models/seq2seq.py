@@ -184,7 +184,7 @@ class Seq2SeqModel(ReadyModel):
                 asked.append((rows, list(ids)))
 
         def score_batch(batch: Ints) -> Floats:
-            return sheet.spread(self.totals([asked[at][1] for at in batch], sheet.sequences))
+            return sheet.scatter(self.totals([asked[at][1] for at in batch], sheet.sequences))
 
         lengths = [len(ids) + len(self.prefix) for _, ids in asked]
         device = self.model.device

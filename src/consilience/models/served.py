@@ -252,7 +252,7 @@ class ServedFacts:
             parts.append((sentences[0][:shared], [ids[shared:] for ids in sentences]))
         golds = [index.get(query.gold, -1) for query in queries]
         for at, (totals, reason) in self.model.totals(parts, golds, every=every):
-            values = sheet.spread(totals[None])
+            values = sheet.scatter(totals[None])
             scores = scores_of([[at]], values, sheet, are_totals=True, every=every)
             yield replace(scores, errors=[reason])
 

@@ -168,8 +168,9 @@ def text(value: Any) -> str | None:
     Line ends are one, and without control characters and outer white space. None of an empty cell.
     """
     if isinstance(value, str):
-        is_plain = value.isascii() and value.isprintable()
-        return (value if is_plain else cleaned(value)).strip() or None
+        if not (value.isascii() and value.isprintable()):
+            value = unicodedata.normalize("NFC", CONTROLS.sub("", LINE_ENDS.sub("\n", value)))
+        return value.strip() or None
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, date | time):  # of a midnight, as libraries of tables have it, the date
@@ -185,13 +186,6 @@ def text(value: Any) -> str | None:
 
 
 LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-
-
-def cleaned(value: str) -> str:
-    """A text in Unicode form NFC with one kind of line ends, without control characters."""
-    return unicodedata.normalize("NFC", CONTROLS.sub("", LINE_ENDS.sub("\n", value)))
-
-
 BREAKS = re.compile(r"\s*[\n\t]\s*")
 
 

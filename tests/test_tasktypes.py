@@ -269,7 +269,7 @@ def test_what_was_written_freely_is_no_other_task():
         for model, more in (("a", 0), ("b", 0.02))
         for task, value in numbers.items()
     ]
-    effects = task_types.task_effects(pl.DataFrame(rows, task_types.LONG, orient="row"))
+    effects = task_types.task_effects(pl.DataFrame(rows, (*task_types.KEYS, "value"), orient="row"))
     assert effects.filter(first="rte")["difference"].to_list() == pytest.approx([0] * 3)
 
 

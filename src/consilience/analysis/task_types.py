@@ -14,7 +14,8 @@ from consilience.analysis.correlations import Test, t_test
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
-from consilience.files.read import read_rows
+from consilience.files.read import Problems, read_rows
+from consilience.files.rows import Column, Row, line, raise_all, read_table
 from consilience.metrics.statistics import NAN, holm
 from consilience.suites.pairs import PERTURBATIONS, TASKS
 
@@ -42,8 +43,22 @@ EFFECTS_SCHEMA: dict[str, type[pl.DataType]] = {
 ``p`` is two-sided; ``p_holm`` is adjusted over the rows of the same ``test``.
 """
 
-LONG = (*KEYS, "value")
-MEASURED = ("over", "group", "metric", "kind", "level", "value")
+
+def number(value: object) -> float | None:
+    """A number; None of an empty cell."""
+    try:
+        return None if (found := line(value)) is None else float(found)
+    except ValueError as error:
+        raise ConsilienceError(f"'{found}'", expected="a number") from error
+
+
+COLUMNS = (
+    *(Column(name, line) for name in ("model", "task", "metric", "kind")),
+    Column("level", line, ""), Column("value", number, NAN),
+    Column("std", number, NAN, is_needed=False),
+)  # fmt: skip
+"""The columns of a table that somebody typed."""
+
 TESTS: tuple[Test, ...] = get_args(Test)
 KINDS: tuple[TaskKind, TaskKind] = ("STS", "NLI")
 
@@ -61,80 +76,43 @@ def read_runs(paths: Sequence[Path], names: Sequence[str]) -> pl.DataFrame:
     run; runs of one model, such as its seeds, have the same name. Tables name their models
     themselves. An empty cell is no data.
     """
-    tables = []
+    problems: Problems = []
+    rows = list[Row]()
     for path, name in zip(paths, names, strict=True):
         file = path / "metrics.csv" if path.is_dir() else path
-        cells = _read(file)
-        is_measured = "group" in cells.columns
-        of_file = MEASURED if is_measured else LONG
-        for column in of_file:
-            if column not in cells.columns:
-                expected = f"the columns {', '.join(of_file)}"
-                raise ConsilienceError(f"no column '{column}'", expected=expected, where=str(file))
-        table = _measured(cells, name, file) if is_measured else cells
-        tables.append(_numbers(table, file).select(list(RUNS_SCHEMA)))
+        if not file.is_file():
+            expected = "the folder of a finished run, or a table as CSV"
+            todo = "Check the path, or rerun the command of an interrupted run."
+            raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
+        cells = list(read_rows(file, problems))
+        if not cells:
+            expected = "a table with a row a number"
+            raise ConsilienceError("no rows", expected=expected, where=str(file))
+        if "group" in cells[0][1]:  # the metrics of a run, of which rows over tasks are left out
+            if not {row.get("level") for _, row in cells} & {*PERTURBATIONS}:
+                expected = "the metrics of a run that asked sentence pairs and perturbed ones"
+                found = "no number of perturbed pairs"
+                raise ConsilienceError(found, expected=expected, where=str(file))
+            cells = [
+                (where, {"model": name, **row, "task": row["group"]})
+                for where, row in cells
+                if row.get("over") == "group" and row.get("kind") in ("whole", "form")
+                and not str(row["group"]).startswith("annotator-")
+            ]  # fmt: skip
+        rows += read_table(cells, COLUMNS, problems, str(file))
+    for row in rows:
+        # Values that are corrected for chance are negative where agreement is worse than that.
+        is_negative = row["value"] < 0 and row["metric"] in ("accuracy", "consistency")
+        if row["value"] > 1 or is_negative:
+            todo = "Give fractions: 0.872 for 87.2 %."
+            found, expected = f"the value {row['value']:g}", "a fraction from 0 to 1"
+            row.report(found, "value", expected=expected, todo=todo)
+    raise_all(problems)
     value, is_one = pl.col("value").fill_nan(None), pl.len() == 1
     std = pl.when(is_one).then(pl.col("std").first()).otherwise(value.std())
-    rows = pl.concat(tables).group_by(KEYS, maintain_order=True).agg(value.mean(), std=std)
-    return rows.with_columns(pl.col(pl.Float64).fill_null(NAN))
-
-
-def _read(file: Path) -> pl.DataFrame:
-    """All cells as text, with the line of each."""
-    if not file.is_file():
-        expected = "the folder of a finished run, or a table as CSV"
-        todo = "Check the path, or rerun the command of an interrupted run."
-        raise ConsilienceError("no such file", expected=expected, where=str(file), todo=todo)
-    table = pl.DataFrame([cells for _, cells in read_rows(file)])
-    if table.is_empty():
-        raise ConsilienceError("no rows", expected="a table with a row a number", where=str(file))
-    return table.with_columns(
-        pl.all().str.strip_chars().replace("", None), line=pl.int_range(pl.len()) + 2
-    )
-
-
-def _measured(table: pl.DataFrame, name: str, file: Path) -> pl.DataFrame:
-    """The metrics table of a run; rows over several tasks or of one annotator are left out."""
-    if not {*table.filter(kind="form")["level"]} & {*PERTURBATIONS}:
-        raise ConsilienceError(
-            "no number of perturbed pairs", where=str(file),
-            expected="the metrics of a run that asked sentence pairs and perturbed ones",
-        )  # fmt: skip
-    is_task = pl.col("kind").is_in(["whole", "form"]) & ~pl.col("group").str.starts_with(
-        "annotator-"
-    )
-    return table.filter(is_task, over="group").with_columns(
-        task="group", model="model" if "model" in table.columns else pl.lit(name)
-    )
-
-
-def _numbers(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """The table with numbers for texts; what is no number or no fraction raises with its line."""
-    for name, kind in RUNS_SCHEMA.items():
-        if kind == pl.String:
-            table = table.with_columns(pl.col(name).fill_null(""))
-            continue
-        if name not in table.columns:
-            table = table.with_columns(pl.lit(NAN).alias(name))
-            continue
-        parsed = table[name].replace("", None).cast(kind, strict=False)
-        bad = table.filter(parsed.is_null() & (table[name].fill_null("") != ""))
-        if not bad.is_empty():
-            raise ConsilienceError(
-                f"'{bad[name][0]}'", expected="a number", where=f"{file}:{bad['line'][0]}"
-            )
-        table = table.with_columns(parsed.alias(name))
-    table = table.with_columns(pl.col(pl.Float64).fill_null(NAN))
-    value = pl.col("value")
-    # Values that are corrected for chance are negative where agreement is worse than that.
-    is_negative = (value < 0) & pl.col("metric").is_in(["accuracy", "consistency"])
-    bad = table.filter(value.is_not_nan(), (value > 1) | is_negative)
-    if not bad.is_empty():
-        raise ConsilienceError(
-            f"the value {bad['value'][0]:g}", expected="a fraction from 0 to 1",
-            where=f"{file}:{bad['line'][0]}", todo="Give fractions: 0.872 for 87.2 %.",
-        )  # fmt: skip
-    return table
+    table = pl.DataFrame([{name: row[name] for name in RUNS_SCHEMA} for row in rows], RUNS_SCHEMA)
+    table = table.group_by(KEYS, maintain_order=True).agg(value.mean(), std=std)
+    return table.with_columns(pl.col(pl.Float64).fill_null(NAN))
 
 
 def task_effects(rows: pl.DataFrame, small: Sequence[str] = SMALL_TASKS) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis import examples
-from consilience.analysis.task_types import LONG, RUNS_SCHEMA, gains, task_effects
+from consilience.analysis.task_types import KEYS, RUNS_SCHEMA, gains, task_effects
 from consilience.authoring.annotation import score_sheets
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.training import FinetuneOptions
@@ -219,7 +219,9 @@ def _printed(table: str, recipe: Recipe) -> pl.DataFrame:
         for of in paper_numbers(table).iter_rows(named=True)
         for metric, part in [recipe.columns[of["column"]]]
     ]
-    return pl.DataFrame(rows, schema={name: RUNS_SCHEMA[name] for name in LONG}, orient="row")
+    return pl.DataFrame(
+        rows, schema={name: RUNS_SCHEMA[name] for name in (*KEYS, "value")}, orient="row"
+    )
 
 
 def _people(work: Work, task: str) -> list[pl.DataFrame]:

@@ -9,8 +9,7 @@ import pytest
 from checks import output, refusal, refused
 from consilience import load_suite
 from consilience.authoring.checks import normal_form
-from consilience.authoring.importing import import_patterns, with_rows
-from consilience.authoring.proposals import write_proposals
+from consilience.authoring.importing import import_patterns, with_rows, write_proposals
 from consilience.suites import check_suite
 
 

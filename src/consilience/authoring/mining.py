@@ -14,7 +14,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.syntax import load_parser
-from consilience.authoring.proposals import Proposal, check_no_file, write_proposals
+from consilience.authoring.importing import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, Advance, Watch, unknown_name
 from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, read_rows, read_text

@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
-from consilience.authoring.proposals import Proposal, check_no_file, write_proposals
+from consilience.authoring.importing import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, ConsilienceError, Watch
 from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT

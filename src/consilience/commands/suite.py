@@ -79,12 +79,12 @@ def suite_export(options: ExportOptions) -> Output | None:
     `answer`, and measure it: consilience score FILE; of facts with --suite S. --format lm-eval
     writes a task of lm-evaluation-harness (docs/elsewhere.md).
     """
-    from consilience.authoring import proposals
+    from consilience.authoring import importing
     from consilience.elsewhere import exports
     if options.format == "lm-eval":
         return exports.written_task(options)
     if options.out is not None:
-        proposals.check_no_file(options.out)
+        importing.check_no_file(options.out)
         return exports.written_prompts(options)
     for line in exports.exported_lines(options):
         sys.stdout.write(line)

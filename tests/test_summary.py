@@ -99,15 +99,15 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
     assert [means[name] for name in names] == [2 / 3, 1, 2 / 3]
 
 
-@pytest.mark.parametrize(("low", "baseline", "relations", "note"), [
-    (0.1, 0.5, 2, None),
-    (math.nan, 0.5, 1, "A dash means no interval: nothing varies, or fewer than 5 counted."),
-    (0.1, math.nan, 1, "A dash means undefined"),
-    (math.nan, math.nan, 1, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
+@pytest.mark.parametrize(("low", "baseline", "note"), [
+    (0.1, 0.5, None),
+    (math.nan, 0.5, "A dash means no interval: nothing varies, or fewer than 5 counted."),
+    (0.1, math.nan, "A dash means undefined"),
+    (math.nan, math.nan, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
-def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, relations, note):
+def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, note):
     row = SummaryRow("A", "accuracy", "whole", "", 0.4, low, 0.8, baseline, "right")
-    summary = Summary("t", [row], [], [], relations)
+    summary = Summary("t", [row], [], [])
     assert all_notes(summary.table()) == ([note] if note else [])
 
 

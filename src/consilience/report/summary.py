@@ -93,8 +93,6 @@ class Summary:
     """Labels and consistency of the least consistent groups, the lowest first."""
     most: Sequence[tuple[str, float]]
     """Those of the most consistent groups; empty where all are shown as equal."""
-    relations: int
-    """How many relations the numbers are the mean over; 0 for sentence pairs and questions."""
 
     def __repr__(self) -> str:
         return table_text(self.table())
@@ -186,7 +184,7 @@ def summarize(
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     rules = f" ({protocol})" if len(words.protocols) > 1 else ""
     title = f"{model} on {name}: {sizes}{rules}"
-    return Summary(title, rows, least, most, averaged)
+    return Summary(title, rows, least, most)
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

@@ -123,8 +123,7 @@ class Comparison(Displayed):
     """Later runs against the first."""
 
     runs: Sequence[Run]
-    suite: Suite
-    protocol: Protocol
+    suite: Suite  # Its protocol is that of counting
     table: pl.DataFrame  # One row a difference (``COMPARISON_SCHEMA``)
     notes: Sequence[str]
 
@@ -135,7 +134,7 @@ class Comparison(Displayed):
 
     def flips(self) -> Output:
         """Which answers of later runs differ from those of the first: ``flips, answers``."""
-        return flips_of(self.runs, self.protocol)
+        return flips_of(self.runs, self.suite.protocol)
 
     def output(self, by: By | None = None) -> Output:
         """The differences as ``by`` chooses them, and which tables have details."""
@@ -202,7 +201,7 @@ def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Com
     """Later runs against the first."""
     common = Common.of(runs, counted_by(runs[0], protocol))
     table = compare(common.answers, common.suite, common.suite.protocol)
-    return Comparison(runs, common.suite, common.suite.protocol, table, cautions_on(common, table))
+    return Comparison(runs, common.suite, table, cautions_on(common, table))
 
 
 def cautions_on(common: Common, compared: pl.DataFrame | None = None) -> list[str]:

@@ -73,7 +73,7 @@ class Screen(Watch):
             yield
             return
         if model:
-            err.print(f"loading {model} ...")
+            self.say(f"loading {model}")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         with suppress(ImportError):
             from transformers.utils import logging
@@ -97,8 +97,7 @@ class Screen(Watch):
         def advance(steps: int, learned: int | None = None) -> None:
             nonlocal last
             bars.update(task.id, total=learned, advance=steps)
-            is_late = not is_bar and time.monotonic() - last >= INTERVAL
-            if is_late and not task.finished:
+            if not is_bar and not task.finished and time.monotonic() - last >= INTERVAL:
                 last, of = time.monotonic(), f" of {task.total:,.0f}" if task.total else ""
                 left = task.time_remaining
                 rest = "" if left is None else f", {duration(left)} left"

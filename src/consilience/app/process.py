@@ -80,10 +80,8 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _failure_of(error: ConsilienceError | ImportError | OSError) -> ConsilienceError:
-    if isinstance(error, ConsilienceError):
-        return error
-    if isinstance(error, ImportError):
-        return missing(error)
+    if not isinstance(error, OSError):
+        return missing(error) if isinstance(error, ImportError) else error
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     found = "a file, where a folder is needed" if is_file else error.strerror or str(error)
     return ConsilienceError(found, where=error.filename or "input")

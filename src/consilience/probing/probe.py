@@ -244,8 +244,7 @@ def plan_probe(
     start = time.monotonic()
     queries = plan.queries(loaded(plan, options, model, watch))
     loading = time.monotonic() - start
-    table = queries.table()
-    settings = settings_of(plan, queries, table)
+    settings = settings_of(plan, queries, table := queries.table())
     path = options.out or default_folder(options.model, settings)
     if record := record_of(path):
         refuse_other_run(record["settings"], as_recorded(settings), path)

@@ -9,13 +9,14 @@ from polars.testing import assert_frame_equal
 import consilience as cs
 from checks import output, refused
 from conftest import ROOT
+from consilience.analysis.factor_effects import factors_of
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import measure
 from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
-from consilience.report.analysis_tables import factor_table, factor_views
+from consilience.report.analysis_tables import factor_table
 from consilience.results.comparing import Common
 from consilience.runs.run import Run
 from consilience.suites.facts import select_languages
@@ -304,8 +305,7 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     without = replace(only, relations=(replace(only.relations[0], given_design=design),))
     of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
     assert found.equals(measure(of_kept, without, "strict"))
-    noise = pl.DataFrame(schema={"n": pl.Int64, "value": pl.Float64})
-    views = factor_views("run", only, Prepared(of_kept, only), noise)
+    views = factors_of("run", only, Prepared(of_kept, only), None)
     rows = [row[0] for row in factor_table(views, "").rows]
     assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
 

@@ -17,7 +17,7 @@ from consilience.analysis.factor_effects import factor_tables
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.registry import Clusters, Grid
-from consilience.report.analysis_tables import FactorView, factor_table
+from consilience.report.analysis_tables import factor_table
 from consilience.report.export import as_csv
 from consilience.runs.run import Run
 from consilience.types import Candidates, Relation
@@ -173,7 +173,7 @@ def test_the_range_of_accuracy_by_hand():
         "",
         0,
     )
-    table = factor_table([FactorView("run", tables_of(), noise())], "title")
+    table = factor_table([tables_of()], "title")
     assert "lowest in order=BA, labels=A (25.0)" in table.notes[-1]
 
 
@@ -215,7 +215,7 @@ def noise(**flips):
 
 def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
     """Shares of the answer sum to 100; a row of the noise floor has a consistency alone."""
-    view = FactorView("run", tables_of(), noise(reordered=0.02))
+    view = replace(tables_of(), noise=noise(reordered=0.02))
     rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
     assert [row["factor"] for row in rows] == ["order", "labels", "interactions", "noise"]
     shares = [float(row["answer: main effect"]) for row in rows[:3]]

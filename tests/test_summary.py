@@ -15,7 +15,7 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.counts import Prepared
 from consilience.probing.counting import count_answers, majority_baseline
-from consilience.report.analysis_tables import FactorView, factor_verdict, pattern_verdict
+from consilience.report.analysis_tables import factor_verdict, pattern_verdict
 from consilience.report.cautions import CAUTIONS, Caution, Known, by_run, cautions, ranked
 from consilience.report.summary import (
     Summary,
@@ -221,7 +221,7 @@ NONE = pl.DataFrame()
 
 def factors(rows):
     table = pl.DataFrame(rows, schema=["factor", "value", "low", "high"], orient="row")
-    return FactorView("run", FactorTables(table, NONE, NONE, NONE, []), NONE)
+    return FactorTables(table, NONE, NONE, NONE, [], "run")
 
 
 @pytest.mark.parametrize(("rows", "sentences"), [

@@ -6,7 +6,7 @@ The tables have a row a factor of the design, over the items of all groups toget
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Literal, TypeVar
@@ -17,10 +17,13 @@ import polars as pl
 
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import errors
+from consilience.metrics.counts import Prepared
 from consilience.metrics.errors import Estimate, Index, estimates
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
 from consilience.metrics.statistics import NAN, TIE
+from consilience.types import Suite
 
 Factors = tuple[str, ...]  # A factor alone, or several in combination
 
@@ -171,6 +174,31 @@ class FactorTables:
     indices: pl.DataFrame  # One row: the range of accuracy
     levels: pl.DataFrame  # A row a level of each factor: the accuracy of the variants that have it
     notes: Sequence[str]
+    name: str = ""  # Of the run
+    noise: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=METRICS_SCHEMA))
+    """The noise floor that the run measured; empty for none."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether main effects and interactions are known."""
+        return "main" in self.components["effect"]
+
+
+def factors_of(
+    name: str, suite: Suite, answers: Prepared, noise: pl.DataFrame | None
+) -> list[FactorTables]:
+    """The factors of a run; groups with the same factors are counted together, others not."""
+    designs: dict[FactorialDesign, list[str]] = {}
+    for relation in answers.relations:
+        if any(kind == "factor" for kind, _ in relation.design.parts):
+            designs.setdefault(relation.design.factorial, []).append(relation.id)
+    found = []
+    for design, groups in designs.items():
+        grids = {group: answers.views(suite[group], "strict")["pairs"] for group in groups}
+        label = name if len(designs) == 1 else f"{name}, {', '.join(groups)}"
+        tables = replace(factor_tables(grids, design), name=label)
+        found.append(tables if noise is None else replace(tables, noise=noise))
+    return found
 
 
 def factor_tables(grids: Mapping[str, Grid], design: FactorialDesign) -> FactorTables:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 import polars as pl
 
 from consilience.analysis.examples import Example
-from consilience.analysis.factor_effects import FactorTables, factor_tables
+from consilience.analysis.factor_effects import FactorTables
 from consilience.core.expectations import KINDS
-from consilience.core.factors import FACTORS, FactorialDesign
+from consilience.core.factors import FACTORS
 from consilience.core.text import counted, listed, truncated
-from consilience.metrics.counts import Prepared
 from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
@@ -246,45 +244,14 @@ OF_SHARES = (
 OUTCOMES = ("answer", "correctness")
 
 
-@dataclass(frozen=True, slots=True)
-class FactorView:
-    """What is shown of the factors of one run."""
-
-    name: str
-    tables: FactorTables
-    noise: pl.DataFrame
-    """The noise floor that the run measured (``METRICS_SCHEMA``); empty for none."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether main effects and interactions are known."""
-        return "main" in self.tables.components["effect"]
-
-
-def factor_views(
-    name: str, suite: Suite, answers: Prepared, noise: pl.DataFrame
-) -> list[FactorView]:
-    """The factors of a run; groups with the same factors are counted together, others not."""
-    designs: dict[FactorialDesign, list[str]] = {}
-    for relation in answers.relations:
-        if any(kind == "factor" for kind, _ in relation.design.parts):
-            designs.setdefault(relation.design.factorial, []).append(relation.id)
-    views = []
-    for design, groups in designs.items():
-        grids = {group: answers.views(suite[group], "strict")["pairs"] for group in groups}
-        label = name if len(designs) == 1 else f"{name}, {', '.join(groups)}"
-        views.append(FactorView(label, factor_tables(grids, design), noise))
-    return views
-
-
-def factor_table(views: Sequence[FactorView], title: str) -> Table:
+def factor_table(views: Sequence[FactorTables], title: str) -> Table:
     """A row a factor of each run, then interactions, the difference of items and noise."""
     is_exact = all(view.is_exact for view in views)
     columns, rows = {**CONSISTENCY, **(EXACT if is_exact else {})}, list[dict[str, Any]]()
     blocks = list[str]()
     for view in views:
-        parts = parts_of(view.tables)
-        for row in view.tables.consistency.to_dicts():
+        parts = parts_of(view)
+        for row in view.consistency.to_dicts():
             for outcome in OUTCOMES if view.is_exact else ():
                 total = parts[outcome, "total", row["factor"]]
                 row[f"{outcome}_total"] = total["share"]
@@ -305,7 +272,7 @@ def factor_table(views: Sequence[FactorView], title: str) -> Table:
 
 
 def _by_view(
-    views: Sequence[FactorView], notes_on: Callable[[FactorView], Iterable[str]]
+    views: Sequence[FactorTables], notes_on: Callable[[FactorTables], Iterable[str]]
 ) -> list[str]:
     """Notes on each run, with its name where there are several."""
     return [
@@ -315,14 +282,14 @@ def _by_view(
     ]
 
 
-def factor_verdict(views: Sequence[FactorView]) -> list[str]:
+def factor_verdict(views: Sequence[FactorTables]) -> list[str]:
     """Which factor changes the answers most, in sentences; one sentence a run of several."""
     return _by_view(views, lambda view: [*_most_changed(view)][: 1 if len(views) > 1 else None])
 
 
-def view_notes(views: Sequence[FactorView]) -> list[str]:
+def view_notes(views: Sequence[FactorTables]) -> list[str]:
     """What a reader of the tables of factors should know."""
-    return _by_view(views, lambda view: view.tables.notes)
+    return _by_view(views, lambda view: view.notes)
 
 
 def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -331,9 +298,9 @@ def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]
     return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
-def _spread_notes(view: FactorView) -> Iterator[str]:
+def _spread_notes(view: FactorTables) -> Iterator[str]:
     """The range of accuracy over variants."""
-    for row in view.tables.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
+    for row in view.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
         ends = []
         for end in ("lowest", "highest"):
             others = row[f"n_{end}"] - 1
@@ -345,12 +312,12 @@ def _spread_notes(view: FactorView) -> Iterator[str]:
         )
 
 
-def _most_changed(view: FactorView) -> Iterator[str]:
+def _most_changed(view: FactorTables) -> Iterator[str]:
     """The factors by the agreement of variants that differ in one alone, the lowest first.
 
     One without an interval varies in too few items to be compared.
     """
-    known = view.tables.consistency.drop_nans("value").sort("value", maintain_order=True)
+    known = view.consistency.drop_nans("value").sort("value", maintain_order=True)
     if known.height and known["value"].min() == 1:
         yield "No factor changes an answer: variants that differ in one factor always agree."
         return

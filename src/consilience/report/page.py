@@ -22,6 +22,7 @@ from consilience.analysis.examples import (
     violated_examples,
     with_prompts,
 )
+from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.patterns import (
     annotated_kinds,
     edit_table,
@@ -183,12 +184,12 @@ class RunView:
         return self.run.label
 
     @cached_property
-    def factors(self) -> Sequence[analyses.FactorView]:
+    def factors(self) -> Sequence[FactorTables]:
         """What each factor changes, a view for each design; none of sentence pairs."""
         if self.suite.words.over == "group":
             return ()
         noise = self.metrics.filter(metric=NOISE_FLOOR)
-        return analyses.factor_views(self.name, self.suite, self.answers, noise)
+        return factors_of(self.name, self.suite, self.answers, noise)
 
     @cached_property
     def changed(self) -> pl.DataFrame:
@@ -355,7 +356,7 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
     words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
     if views:
         yield [*analyses.factor_verdict(views), *analyses.view_notes(views)]
-        numbers = [of.tables.consistency.with_columns(run=pl.lit(of.name)) for of in views]
+        numbers = [of.consistency.with_columns(run=pl.lit(of.name)) for of in views]
         drawn = pl.concat(numbers).rename({"factor": "name"})
         yield from _figure("factors", drawn, "factor")
         yield analyses.factor_table(views, "What each factor changes, in percent")

@@ -14,9 +14,9 @@ from consilience import suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.correlations import correlation
 from consilience.analysis.examples import OF_FACTS
+from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
@@ -181,13 +181,12 @@ def analyze_tasks(
 
 def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Output:
     """Consistency by factor, variance components and the range of accuracy of each run."""
-    views: list[layouts.FactorView] = []
+    views: list[FactorTables] = []
     for run in open_runs(paths):
         suite = run.suite
         suite = suite if groups is None else select_relations(suite, groups)
-        words, noise = suite.words, noise_floor_of(run.path)
-        noise = pl.DataFrame(schema=METRICS_SCHEMA) if noise is None else noise
-        found = layouts.factor_views(run.label, suite, answers_of(run, suite), noise)
+        answers, words = answers_of(run, suite), suite.words
+        found = factors_of(run.label, suite, answers, noise_floor_of(run.path))
         if not found:
             raise ConsilienceError(
                 f"no factor with two levels in a run of {words.item}s",
@@ -201,7 +200,7 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
         layouts.factor_table(views, f"What each factor changes in the answers{of_run}, in percent"),
     ]
     frames = {
-        name: [getattr(view.tables, name) for view in views]
+        name: [getattr(view, name) for view in views]
         for name in ("consistency", "components", "indices", "levels")
     }
     frames["noise"] = [view.noise.select("level", "value", "n", "n_excluded") for view in views]

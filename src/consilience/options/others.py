@@ -19,7 +19,7 @@ class ScoreOptions(Options):
     answers: Annotated[FilePath, Option(
         "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
-    columns: Annotated[shared.ColumnNames, {"kinds": (), "help":
+    columns: Annotated[shared.ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
         "Columns, also of factors: item=Id,gold=Right,template=Style."}] = None
     suite: Annotated[str | None, Option(
         "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None

@@ -21,6 +21,8 @@ from consilience.metrics.registry import Grid, as_labels
 from consilience.types import Relation, Suite
 
 Schema = dict[str, type[pl.DataType]]
+Prompts = Mapping[tuple[str, str, str], str]
+"""(group, item, variant) -> what was sent."""
 
 AGREEMENT_SCHEMA: Schema = {
     **dict.fromkeys(("group", "item"), pl.String),
@@ -210,12 +212,17 @@ def about(kind: str) -> str:
 
 
 def examples(
-    answers: pl.DataFrame | Prepared, suite: Suite, kinds: Sequence[str], limit: int
+    answers: pl.DataFrame | Prepared,
+    suite: Suite,
+    kinds: Sequence[str],
+    limit: int,
+    prompts: Prompts | None = None,
 ) -> dict[str, list[Example]]:
     """The ``limit`` most informative items of each kind; each relation has one before any has two.
 
     Items that were asked in fewer than two variants are left out. Equally informative items keep
-    the order of the table.
+    the order of the table. ``prompts``: what was sent, of questions; then replies have it, and what
+    the model wrote (``text``, ``unmatched`` of the answers table).
     """
     ready = prepared(answers, suite)
     replies = _replies(ready)
@@ -223,7 +230,8 @@ def examples(
     items = replies.group_by("group", "item", maintain_order=True).agg(pl.len(), *scores)
     items = items.filter(pl.col("len") > 1)
     best = {kind: _best(items.select("group", "item", score=kind), limit) for kind in kinds}
-    chosen = _examples(ready, replies, pl.concat([*best.values()]).unique()) if best else {}
+    rows = pl.concat([*best.values()]).unique() if best else items.head(0)
+    chosen = _examples(ready, replies, rows, prompts)
     return {
         kind: [replace(chosen[row], kind=kind) for row in rows.iter_rows()]
         for kind, rows in best.items()
@@ -247,11 +255,15 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     subject names the gold.
     """
     table = answers.table
-    margin: pl.Expr | pl.Series = pl.lit(None, dtype=pl.Float64)
-    if "margin" in answers.answers.columns:  # text in a CSV file
-        margin = answers.answers["margin"].cast(pl.Float64, strict=False)
+    known, more = answers.answers, {"margin": pl.Float64, "text": pl.String, "unmatched": pl.String}
+    columns = [
+        known[name].cast(kind, strict=False)  # text in a CSV file
+        if name in known.columns
+        else pl.lit(None, dtype=kind).alias(name)
+        for name, kind in more.items()
+    ]
     is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    table = table.with_columns(margin=margin).filter(is_asked)
+    table = table.with_columns(columns).filter(is_asked)
     table = table.with_columns(pl.col("answer").fill_null(NOTHING))
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
@@ -276,7 +288,7 @@ def golds_of(answers: Prepared) -> pl.DataFrame:
 
 
 def _examples(
-    answers: Prepared, replies: pl.DataFrame, chosen: pl.DataFrame
+    answers: Prepared, replies: pl.DataFrame, chosen: pl.DataFrame, prompts: Prompts | None
 ) -> dict[tuple[str, str], Example]:
     """The items in ``chosen`` (``group, item``) with their replies, by group and item."""
     golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -286,11 +298,15 @@ def _examples(
         golds[group, subject].add(gold)
     examples: dict[Any, Example] = {}
     for key, of_item in rows.group_by("group", "item", maintain_order=True):
-        columns = of_item.select("variant", "answer", "right", "margin")
+        columns = of_item.select("variant", "answer", "right", "margin", "text", "unmatched")
         group, subject, gold = of_item.select("group", "subject", "gold").row(0)
         others = frozenset(golds[group, subject] - {gold})
-        item_replies = tuple(Reply(*row) for row in columns.iter_rows())
-        examples[key] = Example("", group, str(key[1]), subject, gold, others, item_replies)
+        item, item_replies = str(key[1]), list[Reply]()
+        for *reply, text, unmatched in columns.iter_rows():
+            if prompts is not None:
+                reply += [prompts.get((group, item, reply[0]), ""), text, unmatched]
+            item_replies.append(Reply(*reply))
+        examples[key] = Example("", group, item, subject, gold, others, tuple(item_replies))
     return examples
 
 
@@ -300,33 +316,6 @@ def _names_gold(subject: str, gold: str) -> bool:
     if subject.isascii() and gold.isascii() and gold.lower() not in subject.lower():
         return False
     return whole_words(fold_case(gold)).search(fold_case(subject)) is not None
-
-
-def with_prompts(
-    examples: Mapping[str, Sequence[Example]],
-    answers: pl.DataFrame,
-    prompts: Mapping[tuple[str, str, str], str],
-) -> dict[str, list[Example]]:
-    """Examples of questions with what was sent, and what was written of ``answers``.
-
-    ``answers``: the answers table; without the columns ``text`` and ``unmatched`` nothing was
-    written. ``prompts``: (group, item, variant) -> what was sent.
-    """
-    written: dict[tuple[str, ...], tuple[str | None, str | None]] = {}
-    if {"text", "unmatched"} <= set(answers.columns):
-        columns = answers.select("group", "item", "variant", "text", "unmatched").cast(pl.String)
-        written = {tuple(key): (text, why) for *key, text, why in columns.iter_rows()}
-
-    def extended(example: Example) -> Example:
-        keys = [(example.group, example.item, reply.variant) for reply in example.replies]
-        texts = [written.get(key, (None, None)) for key in keys]
-        replies = tuple(
-            replace(reply, prompt=prompts.get(key, ""), text=text, unmatched=why)
-            for reply, key, (text, why) in zip(example.replies, keys, texts, strict=True)
-        )
-        return replace(example, replies=replies)
-
-    return {kind: [extended(one) for one in of_kind] for kind, of_kind in examples.items()}
 
 
 EXAMPLES: Schema = {

@@ -20,7 +20,6 @@ from consilience.analysis.examples import (
     changed_answers,
     examples,
     violated_examples,
-    with_prompts,
 )
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.patterns import (
@@ -474,9 +473,9 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
     suite = runs[0].suite
     for run in runs:
         lead = of_run(run.name, runs)
-        found = {} if suite.words.over == "group" else examples(run.answers, suite, [*KINDS], EACH)
-        if suite.words.is_pooled:
-            found = with_prompts(found, run.answers.answers, run.run.texts())
+        prompts = run.run.texts() if suite.words.is_pooled else None
+        is_pairs, kinds = suite.words.over == "group", [*KINDS]
+        found = {} if is_pairs else examples(run.answers, suite, kinds, EACH, prompts)
         for kind, chosen in found.items():
             what = about(kind).partition(" (example")[0].replace("pattern", suite.words.variant)
             if chosen:

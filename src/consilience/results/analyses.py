@@ -116,9 +116,8 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
-    found = examples.examples(run.answers, suite, known, most)
-    if suite.words.is_pooled:
-        found = examples.with_prompts(found, run.answers, run.texts())
+    prompts = run.texts() if suite.words.is_pooled else None
+    found = examples.examples(run.answers, suite, known, most, prompts)
     replies = [reply for items in found.values() for one in items for reply in one.replies]
     has_prompts = any(reply.prompt is not None for reply in replies)
     tables: list[Table | str] = []

@@ -13,14 +13,13 @@ from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
 from consilience.metrics.statistics import holm
 from consilience.options.others import ReproduceOptions
-from consilience.report import papers
 from consilience.report.export import as_markdown
-from consilience.report.papers import paper_numbers
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
+from consilience.reproduce import recipe as papers
 from consilience.reproduce.calum import GROUPS, VARIANTS
 from consilience.reproduce.claims import counted
-from consilience.reproduce.recipe import Measured, Recipe, Work
+from consilience.reproduce.recipe import Measured, Recipe, Work, paper_numbers
 from consilience.reproduce.reproduction import (
     BESIDE_SCHEMA,
     RECIPES,
@@ -78,7 +77,7 @@ def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, to
 
 
 def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_recipe():
-    rows = pl.read_csv(papers.files("consilience.report") / "papers.csv", infer_schema=False)
+    rows = pl.read_csv(papers.files("consilience.reproduce") / "papers.csv", infer_schema=False)
     assert set(rows["table"]) <= {each.table for each in RECIPES.values()}
     assert not rows.select("table", "group", "row", "column").is_duplicated().any()
     sections = dict(rows.select("table", "section").iter_rows())

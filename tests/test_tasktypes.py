@@ -37,7 +37,7 @@ def long(text):
 
 def wide(table):
     """A table of the paper (``papers.csv``, in percent), with a column for each number."""
-    papers = files("consilience.report").joinpath("papers.csv").read_bytes()
+    papers = files("consilience.reproduce").joinpath("papers.csv").read_bytes()
     numbers = pl.read_csv(papers, infer_schema=False)
     numbers = numbers.filter(pl.col("table") == table).select(
         model=pl.col("row").str.to_lowercase(),

@@ -15,7 +15,6 @@ from consilience.analysis.task_types import KEYS, RUNS_SCHEMA, gains, task_effec
 from consilience.authoring.annotation import score_sheets
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.training import FinetuneOptions
-from consilience.report.papers import paper_numbers
 from consilience.report.table import Column, Table
 from consilience.reproduce.recipe import (
     Measured,
@@ -24,6 +23,7 @@ from consilience.reproduce.recipe import (
     Probed,
     Recipe,
     Work,
+    paper_numbers,
     selected,
 )
 from consilience.runs.run import Run

@@ -23,8 +23,7 @@ import numpy as np
 
 from consilience.analysis.correlations import t_test
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
-from consilience.report.papers import paper_numbers
-from consilience.reproduce.recipe import Measured, Numbers, Recipe, Work
+from consilience.reproduce.recipe import Measured, Numbers, Recipe, Work, paper_numbers
 
 Place = tuple[str, str, str, str]  # Table, task, row and column of a number
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -18,7 +19,6 @@ from consilience.options import DeclaredOption, Options, parameters
 from consilience.options.others import ReproduceOptions
 from consilience.options.probe import ProbeOptions
 from consilience.probing.probe import probe
-from consilience.report.papers import paper_numbers
 from consilience.report.table import Table
 from consilience.runs.folder import fingerprint
 
@@ -49,6 +49,21 @@ UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
 
 class MissingError(Exception):
     """The reason for a missing number: a model or data set that is not here."""
+
+
+def paper_numbers(table: str) -> pl.DataFrame:
+    """The numbers that a paper prints in a table, or in the text of a section, in its order.
+
+    Columns: ``table, section, group, row, column, value, std, unit, digits``.
+    """
+    text = (files("consilience.reproduce") / "papers.csv").read_bytes()
+    rows = pl.read_csv(text, infer_schema=False).filter(pl.col("table") == table)
+    decimals = pl.col("value").str.split(".").list.get(1, null_on_oob=True).str.len_chars()
+    return rows.fill_null("").with_columns(
+        digits=decimals.fill_null(0),
+        value=pl.col("value").cast(pl.Float64),
+        std=pl.col("std").replace("", None).cast(pl.Float64).fill_null(NAN),
+    )
 
 
 @dataclass(frozen=True, slots=True)

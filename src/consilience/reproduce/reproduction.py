@@ -16,7 +16,6 @@ from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mea
 from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.options.others import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
-from consilience.report.papers import paper_numbers
 from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
 from consilience.reproduce import calum, claims, pararel
 from consilience.reproduce.recipe import (
@@ -28,6 +27,7 @@ from consilience.reproduce.recipe import (
     Probed,
     Recipe,
     Work,
+    paper_numbers,
 )
 
 ROW = {field.name for field in fields(Recipe)} - {"name", "models", "details"}

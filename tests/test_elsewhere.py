@@ -342,6 +342,16 @@ def test_repeats_and_folders_of_lm_evaluation_harness(tmp_path):
     refused("no run.json, and no logs", cs.score, tmp_path / "empty")
 
 
+def test_tasks_about_the_same_questions_are_variants_where_they_are_named(tmp_path):
+    for style in ("plain", "polite"):
+        docs = [{"id": of, "style": style} for of in "ab"]
+        replies = ["7", "8" if style == "polite" else "7"]
+        rows = [document(at, "7", [replies[at]], doc=docs[at]) for at in (0, 1)]
+        write(tmp_path / f"samples_{style}_{DATE}.jsonl", rows)
+    named = {"item": "doc.id", "group": "", "template": "doc.style"}
+    assert numbers(cs.score(tmp_path, columns=named)) == [100, 50, 50]
+
+
 # inspect_ai
 
 

@@ -303,11 +303,12 @@ def _shown(made: Made) -> list[Table]:
 
 
 def recipes() -> Output:
-    """All tables and figures."""
+    """All tables and figures (``recipes``), and the sets of them that share their runs."""
     rows = [
         {
-            "name": name, "title": recipe.title, "needs": recipe.needs, "rows": recipe.rows,
-            "models": dict(recipe.models), "can_add": bool(recipe.added_rows),
+            "name": name, "title": recipe.title, "needs": recipe.needs,
+            "models": ", ".join(f"{of}={spec}" for of, spec in recipe.models.items()),
+            "can_add": bool(recipe.added_rows),
         }
         for name, recipe in sorted(RECIPES.items())
     ]  # fmt: skip
@@ -318,4 +319,4 @@ def recipes() -> Output:
         Table("consilience reproduce NAME", columns, sets),
         Table("One table", [Column("name"), Column("content")], tables),
     ]
-    return Output(shown=shown, facts={"recipes": rows, "sets": SETS})
+    return Output({"recipes": pl.DataFrame(rows)}, shown, facts={"sets": SETS})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, SMALL_TASKS, Protocol, PublishFormat, Watch
+from consilience.core.errors import SILENT, SMALL_TASKS, PublishFormat, Watch
 from consilience.options import FilePath, Option, OptionalPath, others, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
@@ -133,20 +133,12 @@ def report(
     return reporting.report(runs, out, figures, tables, protocol, watch)
 
 
-def write_report(
-    runs: Any,
-    out: str | PathLike[str],
-    *,
-    figures: str | PathLike[str] | None = None,
-    tables: str | PathLike[str] | None = None,
-    protocol: Protocol | None = None,
-    watch: Watch = SILENT,
-) -> Path:
+def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
     """Write one run, or several with the first as the reference, as one HTML page; its path.
 
     A run is a result, a ``Run`` or a folder. The options are those of ``consilience report``.
     """
-    report(runs, out=out, figures=figures, tables=tables, protocol=protocol, watch=watch)
+    report(runs, out=out, **options)
     return Path(out)
 
 

@@ -159,18 +159,15 @@ def batches_of(lengths: Sequence[int], size: int, generator: random.Random) -> l
 
 
 class Heads(torch.nn.Module):
-    """Models of one family that share their body, ``base_model``; the rest of each is its head."""
+    """Models that share their body, ``base_model``; the rest of each is its head."""
 
     _keys_to_ignore_on_save = None  # Read by the Trainer where a weight has two names
 
     def __init__(self, models: Mapping[str, PreTrainedModel], reading: PairFormat) -> None:
-        """``models``: a complete model for each task; all get the body of the first."""
+        """``models``: a complete model for each task; all have one body."""
         super().__init__()
         first = next(iter(models.values()))
-        prefix = first.base_model_prefix
-        for model in models.values():
-            setattr(model, prefix, first.base_model)
-        self.body = first.base_model
+        prefix, self.body = first.base_model_prefix, first.base_model
         self.heads = torch.nn.ModuleList(  # a task may have a name that a module cannot have
             torch.nn.ModuleDict(
                 {name: part for name, part in model.named_children() if name != prefix}

@@ -167,7 +167,6 @@ def planned(training: Training) -> Output:
     queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
     lines.append(f"queries before, and again after each seed: {each}")
-    lines.append("A query that is learned takes about three times one that is asked.")
     lines.append("Nothing was trained. Rerun without --dry-run to start.")
     return Output(shown=lines, facts={"trainings": trainings, "queries": queries})
 

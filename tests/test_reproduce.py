@@ -5,6 +5,7 @@ import math
 import random
 import shlex
 from dataclasses import replace
+from importlib.resources import files
 
 import polars as pl
 import pytest
@@ -16,7 +17,6 @@ from consilience.options.others import ReproduceOptions
 from consilience.report.export import as_markdown
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel
-from consilience.reproduce import recipe as papers
 from consilience.reproduce.calum import GROUPS, VARIANTS
 from consilience.reproduce.claims import counted
 from consilience.reproduce.recipe import Measured, Recipe, Work, paper_numbers
@@ -48,7 +48,7 @@ other,9,,Eve,Right,1,,percent
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     (tmp_path / "papers.csv").write_text(PAPER)
-    monkeypatch.setattr(papers, "files", lambda package: tmp_path)
+    monkeypatch.setattr("consilience.reproduce.recipe.files", lambda package: tmp_path)
 
 
 class Folder:
@@ -77,7 +77,7 @@ def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, to
 
 
 def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_recipe():
-    rows = pl.read_csv(papers.files("consilience.reproduce") / "papers.csv", infer_schema=False)
+    rows = pl.read_csv(files("consilience.reproduce") / "papers.csv", infer_schema=False)
     assert set(rows["table"]) <= {each.table for each in RECIPES.values()}
     assert not rows.select("table", "group", "row", "column").is_duplicated().any()
     sections = dict(rows.select("table", "section").iter_rows())
@@ -89,7 +89,7 @@ def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_reci
     assert set(of_table["section"]) == {"4"}
 
 
-def test_a_table_on_a_screen_and_in_the_papers_layout(small, capsys, monkeypatch):
+def test_a_table_on_a_screen_and_in_the_papers_layout(small):
     ours = {
         ("", "Ada", "Right"): Measured(49.0, 19.0, 48.0, 52.0),
         ("", "Ada", "p"): Measured(0.0004),

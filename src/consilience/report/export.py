@@ -35,7 +35,7 @@ from consilience.report.table import (
 
 def html_text(cell: Cell, column: Column) -> tuple[str, str]:
     """A cell as the page shows it, and the interval below its number; empty without one."""
-    is_between = cell.number is not None and cell.value is not None and cell.has_interval
+    is_between = cell.number is not None and cell.has_interval
     interval = text_of(replace(cell, value=None, mark=""), column) if is_between else ""
     return _with_spread(text_of(cell, column), cell, column), interval
 

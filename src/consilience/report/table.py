@@ -61,12 +61,10 @@ class Cell:
 
     @property
     def number(self) -> float | None:
-        """What rows are sorted by: the value, or the width of an interval; None for text."""
-        if isinstance(self.value, str):
+        """The value; None for a text and without one."""
+        if self.value is None or isinstance(self.value, str) or math.isnan(self.value):
             return None
-        if self.value is None:
-            return self.high - self.low if self.has_interval else None
-        return None if math.isnan(self.value) else float(self.value)
+        return float(self.value)
 
 
 Value = Cell | str | float | None

@@ -276,8 +276,9 @@ def _verdict(run: RunView) -> Iterator[str]:
             for row in rows if row.metric == "accuracy"
         )  # fmt: skip
     elif len(known) < NAMED:
-        yield from analyses.factor_verdict(run.factors)[:1]
-        if not run.factors and run.summary.least:
+        first = analyses.factor_verdict(run.factors)[:1]
+        yield from first
+        if not first and run.summary.least:
             least, most = (
                 ", ".join(f"{label} ({100 * value:.0f}{UNIT})" for label, value in groups)
                 for groups in (run.summary.least, run.summary.most)
@@ -365,12 +366,11 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
             yield replace(table, title=title)
-    edits = [
-        edit_table(run.answers, run.suite, run.suite.protocol, annotated_kinds(run.suite))
-        for run in runs if words.over != "group"
-    ]  # fmt: skip
-    named = zip(edits, runs, strict=False)
-    edits = [of.with_columns(run=pl.lit(run.name)) for of, run in named if of.height]
+    edits = list[pl.DataFrame]()
+    for run in runs if words.has_means else ():
+        kinds = annotated_kinds(run.suite)
+        costs = edit_table(run.answers, run.suite, run.suite.protocol, kinds)
+        edits += [costs.with_columns(run=pl.lit(run.name))] * (costs.height > 0)
     if edits:
         rows = pl.concat(edits)
         caption = (

@@ -120,6 +120,7 @@ def test_one_sheet_has_two_languages(tmp_path):
     ("p.tsv", 'relation\tpattern\ncapital\t"A" [X] [Y]\n', 'capital\t[Y], of "[X]"\n', ""),
     ("p.csv", "relation,note\ncapital,a\n", None, "no column 'pattern', which a new row has"),
     ("p.csv", b"relation,pattern\ncapital,[X] \xe9 [Y]\n", None, "would read otherwise with new rows"),
+    ("p.csv", "relation,pattern\ncapital,[X] [Y]\n".encode("utf-16"), None, "p.csv: a table that would read otherwise"),
     ("p.json", '[{"relation": "capital", "pattern": "[X] [Y]"}]', None, "a table in .jsonl, .tsv or .csv"),
 ])  # fmt: skip
 def test_a_table_gets_rows_as_its_own_and_loses_nothing(tmp_path, name, before, added, message):

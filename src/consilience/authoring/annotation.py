@@ -57,8 +57,7 @@ COLUMNS = (
     Column("answer", line, ""),
 )  # fmt: skip
 ROW = ("question", "item", "variant", "text_1", "text_2")
-"""What each question of a key has beside its ``gold``; of a suite of facts also ``relation`` and
-``pattern``."""
+"""What each question of a key has beside ``gold``; of facts also ``relation`` and ``pattern``."""
 
 KEY = "key.json"
 SHEET = re.compile(r"annotator-[1-9]\d*")  # The name of a sheet, without .csv

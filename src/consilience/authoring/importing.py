@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,11 +127,15 @@ def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, path.name)
         copy.write_bytes(content)
-        before, after = ([cells for _, cells in read_rows(one)] for one in (path, copy))
-    if after != [*before, *({name: row.get(name, "") for name in header} for row in rows)]:
-        found = "a table that would read otherwise with new rows: its encoding, or quotation marks"
-        raise ConsilienceError(found, where=str(path), todo="Save it as UTF-8, or as JSONL.")
-    return content
+        expected_rows = [cells for _, cells in read_rows(path)]
+        expected_rows += [{name: row.get(name, "") for name in header} for row in rows]
+        is_read = False
+        with suppress(ConsilienceError):
+            is_read = [cells for _, cells in read_rows(copy)] == expected_rows
+    if is_read:
+        return content
+    found = "a table that would read otherwise with new rows: its encoding, or quotation marks"
+    raise ConsilienceError(found, where=str(path), todo="Save it as UTF-8, or as JSONL.")
 
 
 def import_patterns(
@@ -158,11 +163,17 @@ def import_patterns(
         patterns, facts, names = _new_rows(rows, suite, into)
         patterns, facts, relations = _with_both(patterns, facts, suite, refused)
         labels = {one["relation"]: one["label"] or one["relation"] for one in reversed(rows)}
+        subjects = Counter((row["relation"], row["subject"]) for row in facts)
+        several = {relation for (relation, _), count in subjects.items() if count > 1}
+        new = [
+            {"relation": id_, "label": labels[id_],
+             "cardinality": "N-M" if id_ in several else "N-1"} for id_ in relations
+        ]  # fmt: skip
         adds = bool(patterns or facts or names)
         if adds:
             try:
-                tables = _tables(patterns, facts, relations, labels, suite)
-                files = _files(into, {**tables, "names": names})
+                standard = suite.language if suite else ENGLISH
+                files = _files(into, patterns, facts, names, new, standard)
                 _check(into, files)
             except OSError as error:  # of the folder, or of the copy that is checked
                 raise cannot_write(into, error) from error
@@ -283,26 +294,19 @@ def _with_both(
     ]  # fmt: skip
 
 
-Tables = dict[str, Sequence[Mapping[str, object]]]
-
-
-def _tables(
+def _files(
+    folder: Path,
     patterns: Sequence[Row],
     facts: Sequence[Row],
-    relations: Sequence[str],
-    labels: Mapping[str, str],
-    suite: Suite | None,
-) -> Tables:
-    """The new rows of the tables of a folder, without empty cells."""
-    subjects = Counter((row["relation"], row["subject"]) for row in facts)
-    several = {relation for (relation, _), count in subjects.items() if count > 1}
-    standard = suite.language if suite else ENGLISH
-    tables: Tables = {
-        "relations": [
-            {"relation": id_, "label": labels[id_],
-             "cardinality": "N-M" if id_ in several else "N-1"} for id_ in relations
-        ]
-    }  # fmt: skip
+    names: Sequence[Mapping[str, object]],
+    relations: Sequence[Mapping[str, object]],
+    standard: str,
+) -> dict[Path, bytes]:
+    """The tables of a folder with the new rows; one that is not there becomes JSONL.
+
+    Cells that are empty, and the ``standard`` language of the suite, are left out.
+    """
+    tables: dict[str, Sequence[Mapping[str, object]]] = {"relations": relations, "names": names}
     for name, columns, rows in (
         ("patterns", PATTERN_COLUMNS, patterns), ("facts", FACT_COLUMNS, facts)
     ):  # fmt: skip
@@ -311,11 +315,6 @@ def _tables(
              if row[one] and not (one == "language" and row[one] == standard)}
             for row in rows
         ]  # fmt: skip
-    return tables
-
-
-def _files(folder: Path, tables: Tables) -> dict[Path, bytes]:
-    """The tables of a folder with new rows; one that is not there becomes JSONL."""
     paths = {name: find_table(folder, name) or folder / f"{name}.jsonl" for name in tables}
     return {paths[name]: with_rows(paths[name], rows) for name, rows in tables.items() if rows}
 

@@ -110,25 +110,6 @@ def test_check_names_what_decides_the_meaning_of_numbers(write_suite):
     ]
 
 
-ITALY = {"relation": "capital", "subject": "Italy"}
-
-
-@pytest.mark.parametrize(("table", "row", "hint"), [
-    ("facts", ITALY, "Fill it in or remove the line."),
-    ("relations", {"relation": "capital", "cardinality": "N-2"}, "'N-2'. Did you mean 'N-M'?"),
-])  # fmt: skip
-def test_a_misspelt_field_or_a_bad_cardinality_is_one_problem(table, row, hint, write_suite):
-    rows = [json.loads(FACT), row] if table == "facts" else [row]
-    (problem,) = check_suite(str(write_suite(**{table: rows})))
-    assert hint in str(problem)
-
-
-def test_check_names_objects_that_differ_only_in_case_or_spaces():
-    facts = dict(zip("ABCD", ("Paris", "paris", "Paris ", "Rome"), strict=True))
-    found = audit(Suite.from_patterns(["[X] [Y]", "[Y] [X]"], facts, name="capital"))
-    assert found.filter(check="same_spelling")["example"].to_list() == ["'Paris'; 'paris'"]
-
-
 def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "food").mkdir()

@@ -90,12 +90,11 @@ class Command(click.Command):
     """A command: a function that takes its arguments and its options as keywords."""
 
     def __init__(self, name: str, function: Callable[..., Any], examples: Sequence[str]) -> None:
-        lines = "\n".join(f"  consilience {example}" for example in examples)
         super().__init__(
             name,
             callback=function,
             help=inspect.getdoc(function),
-            epilog=f"\b\nExamples:\n{lines}",
+            epilog="\n  consilience ".join(["\b\nExamples:", *examples]),
             context_settings={"max_content_width": WIDTH},
         )
         self.examples = examples

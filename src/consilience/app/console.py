@@ -15,13 +15,12 @@ from rich.segment import Segment
 from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
-from consilience.core.errors import Advance, TableFormat, Watch, shortened
+from consilience.core.errors import Advance, Watch, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import csv_of
 from consilience.options import OutputOptions
 from consilience.report.export import (
     Displayed,
-    Output,
     as_csv,
     as_latex,
     as_markdown,
@@ -124,28 +123,21 @@ class Screen(Watch):
 
 
 def present(result: Displayed, options: OutputOptions) -> int:
-    """Print a result; the exit status."""
-    output = result.output()
-    if options.json or options.format == "json":
-        print(json_text(without_nan(output.document())))
-    else:
-        _print(output, options.format)
-    print_errors(output.faults)
-    return output.status
+    """Print a result; the exit status.
 
-
-def _print(output: Output, form: TableFormat) -> None:
-    """The verdict, what people read, and notes; of other formats than text the tables alone.
-
-    Markdown, which is for people, too, has the verdict and the notes in it.
+    As text the verdict, what people read, and notes; in other formats the tables alone. JSON, and
+    Markdown, which is for people, too, have the verdict and the notes in them.
     """
+    output, form = result.output(), "json" if options.json else options.format
     tables = [item for item in output.shown if isinstance(item, Table)]
-    if form == "md" and tables:
+    rows = output.csv if output.csv is not None else next(iter(output.tables.values()), None)
+    has_notes = form == "json" or (form == "md" and bool(tables))
+    if form == "json":
+        print(json_text(without_nan(output.document())))
+    elif has_notes:
         texts = [as_markdown(replace(one, notes=all_notes(one))) for one in output.tables_shown()]
         out.print("\n".join(texts), end="")
-        return
-    rows = output.csv if output.csv is not None else next(iter(output.tables.values()), None)
-    if form == "csv" and rows is not None:
+    elif form == "csv" and rows is not None:
         out.print(as_csv(rows) if isinstance(rows, Table) else csv_of(rows).decode(), end="")
     elif form == "table" or not tables:
         verdict = [Table("", [], [], output.verdict)] * bool(output.verdict)
@@ -155,5 +147,7 @@ def _print(output: Output, form: TableFormat) -> None:
         write = as_csv if form == "csv" else as_latex
         texts = [write(replace(one, notes=all_notes(one))) for one in tables]
         out.print("\n".join(texts), end="")
-    for note in output.notes():
+    for note in () if has_notes else output.notes():
         err.print(f"note: {shortened(note)}")
+    print_errors(output.faults)
+    return output.status

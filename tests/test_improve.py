@@ -41,7 +41,6 @@ from consilience.train.consistency import (
     vote_loss,
 )
 from consilience.train.improvement import Improved, Outcome, train_and_measure
-from consilience.train.trainer import TrainingFolder
 from test_finetune import TWO
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
@@ -373,10 +372,10 @@ def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
 ROW = "seed-42"
 
 
-def only_train(spec, folder, row=ROW, **change):
+def only_train(spec, folder, **change):
     """Without the measurements before and after; the folder of the model."""
-    improvement.train(training(spec, **change), folder / row)
-    return folder / row / "model"
+    improvement.train(training(spec, **change), folder / ROW)
+    return folder / ROW / "model"
 
 
 def record_of(folder):
@@ -479,36 +478,6 @@ def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
     assert all(name.endswith("weight") and "embeddings" not in name for name in changed)
     name = min(changed)
     assert torch.linalg.matrix_rank(after[name] - before[name], atol=1e-5) <= 2
-
-
-class KilledError(Exception):
-    """Raised instead of a signal."""
-
-
-def test_a_killed_training_ends_with_the_weights_of_an_unbroken_one(
-    model_folder, tmp_path, monkeypatch
-):
-    """The last checkpoint is half written."""
-    spec, place = model_folder("bert"), tmp_path / "broken" / ROW
-    only_train(spec, tmp_path / "whole", epochs=3)
-    save = ConsistencyTrainer._save_checkpoint
-
-    def killed(self, *args, **kwargs):
-        if self.state.global_step == 5:
-            (place / "checkpoint-5").mkdir()
-            (place / "checkpoint-5" / "model.safetensors").write_bytes(b"half")
-            raise KilledError
-        return save(self, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
-        with pytest.raises(KilledError):
-            only_train(spec, tmp_path / "broken", epochs=3)
-    (place / "checkpoint-5" / "trainer_state.json").write_text('{"global_step', encoding="utf-8")
-    assert TrainingFolder(place, {}).last_checkpoint() == (4, place / "checkpoint-4")
-    only_train(spec, tmp_path / "broken", epochs=3)
-    assert not list(place.glob("checkpoint-*"))
-    assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
 def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatch):

@@ -191,7 +191,7 @@ def assert_same_model(base, adapter, merged):
     assert not torch.allclose(adapted, plain, atol=1e-3)
 
 
-def test_a_killed_training_of_questions_resumes(chat, tmp_path, monkeypatch):
+def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path, monkeypatch):
     save = ConsistencyTrainer._save_checkpoint
 
     @trainer.quiet_transformers()
@@ -209,7 +209,11 @@ def test_a_killed_training_of_questions_resumes(chat, tmp_path, monkeypatch):
         patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
         with pytest.raises(KeyboardInterrupt):
             weights("killed")
+    (tmp_path / "killed" / "checkpoint-3").mkdir()
+    (tmp_path / "killed" / "checkpoint-3" / "trainer_state.json").write_text('{"global_step')
+    assert trainer.TrainingFolder(tmp_path / "killed", {}).last_checkpoint()[0] == 2
     resumed = weights("killed")
+    assert not [*(tmp_path / "killed").glob("checkpoint-*")]
     assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
 
 

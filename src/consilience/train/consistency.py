@@ -732,7 +732,9 @@ class ConsistencyTrainer(BatchTrainer):
         if self.options.lora_rank:
             adapted: Any = self.model
             base = locate(self.options.model).base
-            adapted.peft_config["default"].base_model_name_or_path = base
+            config = adapted.peft_config["default"]
+            config.base_model_name_or_path = base
+            config.target_modules = sorted(config.target_modules)  # a set has another order
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
             self.loaded.tokenizer.save_pretrained(folder / "adapter")
             card = adapter_card(self.training, base, self.loaded.kind)

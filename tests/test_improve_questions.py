@@ -184,7 +184,8 @@ def assert_same_model(base, adapter, merged):
     plain = model(ids).logits
     adapted = AutoModelForCausalLM.from_pretrained(adapter)(ids).logits
     assert AutoTokenizer.from_pretrained(adapter).chat_template == CHAT
-    assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 8
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    assert config["r"] == 8 and config["target_modules"] == sorted(config["target_modules"])
     assert torch.allclose(
         adapted, AutoModelForCausalLM.from_pretrained(merged)(ids).logits, atol=1e-5
     )

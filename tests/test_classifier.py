@@ -76,12 +76,12 @@ def test_special_tokens_in_a_sentence_are_read_as_text(family, load):
     """The ids contain only the template's special tokens: [CLS] a [SEP] b [SEP], or none."""
     model = load(family)
     special = set(model.input.tokenizer.all_special_ids) - {model.input.tokenizer.unk_token_id}
-    plain, odd = (model.encode(forms_of(pairs)) for pairs in (PAIRS[:2], ODD))
+    plain, odd = (model.input.encode(forms_of(pairs)) for pairs in (PAIRS[:2], ODD))
     counts = {tuple(each for each in form["input_ids"] if each in special) for form in plain}
     (template,) = counts
     assert len(template) == (3 if family == "bert" else 0)
     assert {tuple(each for each in form["input_ids"] if each in special) for form in odd} == counts
-    asked, _ = present(ODD, [], model)
+    asked = present(ODD, [], model)
     assert [one.why_not for one in asked.asks] == [None] * 4
     assert ask(MRPC, model, asked)["answer"].null_count() == 0
 

@@ -212,7 +212,7 @@ def test_an_answer_of_a_call_is_kept_whatever_the_next_call_does():
             raise TimeoutError("too slow")
         return ["7"] * (len(prompts) - (len(sizes) == 3))
 
-    table = cs.ask_suite(suite, Function(answer), progress=done.append)
+    table = cs.ask_suite(suite, Function(answer), advance=done.append)
     assert sizes == done == [1, 32, 32, 15]
     assert set(table["error"][1 + 32 :]) == {
         "the function returned 31 values for 32 texts",

@@ -123,7 +123,7 @@ def content(folder):
 
 def test_fetched_once_and_kept(server, tmp_path):
     steps = []
-    shown = {"progress": lambda *step: steps.append(step)}
+    shown = {"advance": lambda *step: steps.append(step)}
     folder, fetched = fetch("pararel", tmp_path, **shown)
     assert folder == tmp_path / "pararel"
     assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (1, 2)])

@@ -259,7 +259,7 @@ from consilience.options.probe import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing.probe import ask_in_folder, open_folder
 
-def watch(event, arguments):
+def audit(event, arguments):
     global left
     if event in ("open", "os.rename", "os.remove", "os.chmod") and "RUN" in str(arguments[0]):
         left -= 1
@@ -272,7 +272,7 @@ def in_a_process(folder, step):
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     left = step
-    sys.addaudithook(watch)
+    sys.addaudithook(audit)
     run = open_folder(plan, queries, replace(options, out=folder), {})
     run.finish(ask_in_folder(plan, queries, run, SILENT)["capital"].select("item"))
     os._exit(0)
@@ -322,7 +322,7 @@ def test_a_plan_estimates_the_time_from_eight_queries(monkeypatch):
         asks = [Ask(item, variant, None) for item in range(3) for variant in range(2)]
         return Group("s", name, items, ["one", "two"], asks, {})
 
-    def ask(part, progress):
+    def ask(part, advance):
         clock[0] += len(part.asks)
         asked.append((part.id, [(one.item, one.variant) for one in part.asks]))
         return pl.DataFrame({"item": part.asks})

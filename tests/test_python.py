@@ -71,7 +71,7 @@ def test_figures_are_charts_of_their_own(result):
 def test_a_run_without_a_folder_lives_as_long_as_its_result(capsys):
     result = cs.evaluate(PORTS, "baseline:constant")
     folder = result.run.path
-    assert capsys.readouterr().out == "", "nothing is printed without a watch"
+    assert capsys.readouterr().out == "", "nothing is printed without `progress`"
     assert result.folder is None
     assert (folder / "run.json").is_file()
     del result

@@ -121,7 +121,7 @@ def made(monkeypatch, small):
     """A recipe for the small table; it notes its rows and calls a function for each."""
     rows = []
 
-    def listed(options, watch):
+    def listed(options, progress):
         rows.append(options.out.name)
         return options
 

@@ -22,7 +22,7 @@ import pytest
 import study_workers
 from checks import output, refusal, refused
 from conftest import ROOT, cases
-from consilience.core.errors import Watch
+from consilience.core.errors import Progress
 from consilience.core.provenance import build
 from consilience.endpoints import client
 from consilience.metrics.statistics import holm
@@ -484,7 +484,7 @@ def cluster():
         cluster.shutdown()
 
 
-class Watching(Watch):
+class Watching(Progress):
     """Calls a function when the first run is complete."""
 
     def __init__(self, act):

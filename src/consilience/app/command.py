@@ -136,7 +136,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values that were given, and print its result; the status."""
-        from consilience.app.console import Screen, err, present
+        from consilience.app.console import ConsoleProgress, err, present
         from consilience.core.provenance import from_file
 
         assert self.callback
@@ -149,8 +149,8 @@ class Command(click.Command):
         if used:
             keys = ", ".join(self.own[name].key for name in used)
             err.print(f"defaults from {ctx.meta['file']}: {keys}")
-        if "watch" in inspect.signature(self.callback).parameters:
-            given["watch"] = Screen()
+        if "progress" in inspect.signature(self.callback).parameters:
+            given["progress"] = ConsoleProgress()
         words = [self.own[name].arguments(given[name]) for name in used if name not in named]
         token = from_file.set([word for argument in words for word in argument])
         try:

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from rich import progress
+from rich import progress as rich_progress
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from consilience.app.process import collect_garbage, json_text, print_errors
-from consilience.core.errors import Advance, Watch, shortened
+from consilience.core.errors import Advance, Progress, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import csv_of
 from consilience.options import OutputOptions
@@ -62,7 +62,7 @@ out = Terminal(markup=False, highlight=False)
 err = Terminal(stderr=True, markup=False, highlight=False)
 
 
-class Screen(Watch):
+class ConsoleProgress(Progress):
     """Shows the progress of a command on standard error."""
 
     @contextmanager
@@ -88,9 +88,9 @@ class Screen(Watch):
         last, is_bar = time.monotonic(), err.is_terminal
         singular = "query" if unit == "queries" else unit.removesuffix("s")
         columns = (
-            progress.TextColumn("{task.description}"), progress.BarColumn(),
-            progress.MofNCompleteColumn(), progress.TextColumn(unit),
-            progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
+            rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
+            rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit),
+            rich_progress.TimeElapsedColumn(), rich_progress.TimeRemainingColumn(),
         )  # fmt: skip
 
         def advance(steps: int, learned: int | None = None) -> None:
@@ -104,7 +104,7 @@ class Screen(Watch):
 
         if not is_bar:
             err.print(text if total is None else f"{text}: {counted(total, singular, unit)}")
-        with progress.Progress(
+        with rich_progress.Progress(
             *columns, console=err, disable=err.quiet or not is_bar, speed_estimate_period=MEMORY
         ) as bars:
             bars.add_task(text, total=total)

@@ -15,7 +15,7 @@ import polars as pl
 from consilience import suites
 from consilience.analysis.syntax import load_parser
 from consilience.authoring.importing import Proposal, check_no_file, write_proposals
-from consilience.core.errors import SILENT, Advance, Watch, unknown_name
+from consilience.core.errors import SILENT, Advance, Progress, unknown_name
 from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, read_rows, read_text
 from consilience.files.rows import Column, as_written, read_table
@@ -315,7 +315,7 @@ def mine_patterns(
     against: Sequence[str] | None = None,
     top: int = 20,
     out: Path | None = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Mine the patterns of the facts of a suite, ranked also by those of others."""
     check_no_file(out)
@@ -328,7 +328,7 @@ def mine_patterns(
         if name not in groups:
             raise unknown_name(f"'{suite}' has no relation '{name}'", name, groups)
     parser, index = load_parser(), FactIndex(facts)
-    with watch.steps("parsing", None, "sentences") as advance:
+    with progress.steps("parsing", None, "sentences") as advance:
         mined = mine(read_corpus(corpus), index, parser, advance)
     found = mined.join(index.facts, on=["subject", "object"])
     proposals, shown = list[Proposal](), list[Table | str]()

@@ -16,7 +16,7 @@ import polars as pl
 from consilience import suites
 from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
 from consilience.authoring.importing import Proposal, check_no_file, write_proposals
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
 from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
 from consilience.core.provenance import versions
@@ -304,7 +304,7 @@ def draft_rewrites(
 # The command.
 
 
-def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Output:
+def rewrite_patterns(options: RewriteOptions, progress: Progress = SILENT) -> Output:
     """Load the suite and the models, and write a file of proposals. An existing file raises."""
     check_no_file(options.out)
     whole = suites.load_any(options.suite, columns=columns_of(options.columns))
@@ -320,11 +320,11 @@ def rewrite_patterns(options: RewriteOptions, watch: Watch = SILENT) -> Output:
     if options.samples > 1 and not options.temperature:
         found = f"--samples {options.samples} at temperature 0, where all samples are the same"
         raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
-    with watch.loading(asked.model):
+    with progress.loading(asked.model):
         writing = Writing(MOST_WRITTEN, options.temperature, options.seed)
         how: Any = {"loading": asked.loading, "connection": connection}
         writer = load_prompt_model(asked.model, writing=writing, chooses=False, **how)
-        watch.say("writing")
+        progress.say("writing")
         return rewrite_suite(suite, writer, options)
 
 

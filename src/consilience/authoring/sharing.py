@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import CHECKS, ISSUES, audit
-from consilience.core.errors import SuiteKind, Watch, unknown_name
+from consilience.core.errors import Progress, SuiteKind, unknown_name
 from consilience.core.factors import Edge
 from consilience.core.text import counted, spread
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
@@ -79,12 +79,12 @@ def made_suite(folder: Path, kind: SuiteKind) -> Output:
     return Output(shown=lines, facts=facts)
 
 
-def fetched_suite(name: str, data_dir: Path | None, watch: Watch) -> Output:
+def fetched_suite(name: str, data_dir: Path | None, progress: Progress) -> Output:
     """The folder of a suite that was downloaded."""
     data = suites.data_dir(data_dir)
-    with watch.steps(f"fetching {name}", None, "files") as advance:
-        progress = cast(Callable[[int, int], None], advance)  # which learns the total
-        folder, fetched = fetch(name, data, progress)
+    with progress.steps(f"fetching {name}", None, "files") as advance:
+        learning = cast(Callable[[int, int], None], advance)  # which learns the total
+        folder, fetched = fetch(name, data, learning)
     facts = {"suite": name, "folder": str(folder), "fetched": fetched}
     return Output(shown=[f"{folder}: complete, {fetched} files fetched"], facts=facts)
 

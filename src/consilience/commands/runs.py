@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, SMALL_TASKS, PublishFormat, Watch
+from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat
 from consilience.options import FilePath, Option, OptionalPath, others, shared, takes
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.options.training import FinetuneOptions, ImproveOptions
@@ -29,7 +29,7 @@ class ProbeCommand(ProbeOptions):
 
     dry_run: Annotated[bool, Option(
         "Print what would be asked, and how long it takes; write nothing.")] = False
-    watch: Watch = SILENT
+    progress: Progress = SILENT
 
 
 @program.command("probe",
@@ -46,8 +46,8 @@ def probe(options: ProbeCommand) -> Displayed:
     from consilience.probing import probe as probing
     from consilience.results import evaluation
     if options.dry_run:
-        return probing.plan_probe(options, options.watch)
-    return evaluation.output_of(probing.probe(options, options.watch))
+        return probing.plan_probe(options, options.progress)
+    return evaluation.output_of(probing.probe(options, options.progress))
 
 
 @program.command("score",
@@ -122,7 +122,7 @@ def report(
         "Write the figures to this folder, as SVG.", "DIR")] = None,
     tables: shared.Tables = None,
     protocol: shared.RunProtocol = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Make one page on a run, or on several side by side.
 
@@ -130,7 +130,7 @@ def report(
     network (docs/report.md).
     """
     from consilience.results import reporting
-    return reporting.report(runs, out, figures, tables, protocol, watch)
+    return reporting.report(runs, out, figures, tables, protocol, progress)
 
 
 def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
@@ -154,7 +154,7 @@ def publish_run(
     licence: Annotated[str | None, Option(
         "Include the texts of the suite, under this licence.", "SPDX-ID")] = None,
     organization: Annotated[str, Option("Who publishes, for eee.", "NAME")] = "",
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Write the results of a run in a format that others read.
 
@@ -162,7 +162,7 @@ def publish_run(
     need --licence. Nothing is sent; docs/report.md says how to.
     """
     from consilience.publish import publication
-    return publication.publish(run, format, out, model_id, licence, organization, watch)
+    return publication.publish(run, format, out, model_id, licence, organization, progress)
 
 
 study_group = Group("study", "Ask many models many suites, and report all runs together.", program)
@@ -180,7 +180,7 @@ def run_study(
         "The Ray cluster: HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].",
         "A")] = None,
     dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Ask every model of a study every suite, in all combinations.
 
@@ -189,8 +189,8 @@ def run_study(
     """
     from consilience.study import running
     if dry_run:
-        return running.plan_study(file, watch)
-    return running.run_study(file, engine, workers, ray_address, watch)
+        return running.plan_study(file, progress)
+    return running.run_study(file, engine, workers, ray_address, progress)
 
 
 @study_group.command("status", "study status sizes.toml")
@@ -207,7 +207,7 @@ def study_state(file: shared.StudyFile) -> Output:
 
 @study_group.command("report", "study report sizes.toml --tables tables")
 def report_study(
-    file: shared.StudyFile, *, tables: shared.Tables = None, watch: Watch = SILENT,
+    file: shared.StudyFile, *, tables: shared.Tables = None, progress: Progress = SILENT,
 ) -> Output:
     """Show the numbers of all runs, and compare the models.
 
@@ -215,7 +215,7 @@ def report_study(
     comparisons of the study.
     """
     from consilience.study import reporting
-    return reporting.report_study(file, tables, watch)
+    return reporting.report_study(file, tables, progress)
 
 
 analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vectors.", program)
@@ -326,7 +326,7 @@ def analyze_representations(
         "Layers: 0 is the embeddings, -1 the last one.", "N,N")] = (-1,),
     out: shared.Folder = None,
     device: shared.Device = "auto",
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
 
@@ -337,7 +337,7 @@ def analyze_representations(
     return analyses.analyze_representations(
         ProbeOptions(
             model=model, suite=suite, groups=groups, limit=limit, out=out, device=device),
-        layers, watch)
+        layers, progress)
 
 
 @program.command("improve",
@@ -351,7 +351,7 @@ def improve(options: ImproveOptions) -> Improved | Output | None:
     groups. Rerun the same command to resume an interrupted run.
     """
     from consilience.train import improvement
-    return improvement.improve(options, options.watch)
+    return improvement.improve(options, options.progress)
 
 
 @program.command("finetune",
@@ -364,7 +364,7 @@ def finetune(options: FinetuneOptions) -> Finetuning | None:
     resume an interrupted run.
     """
     from consilience.train import classifiers
-    return classifiers.finetune(options, options.watch)
+    return classifiers.finetune(options, options.progress)
 
 
 @program.command("reproduce", "reproduce pararel --add mine=path/to/model")
@@ -378,4 +378,4 @@ def reproduce_table(options: others.ReproduceOptions) -> Output:
     from consilience.reproduce import reproduction
     if options.name is None:
         return reproduction.recipes()
-    return reproduction.reproduce(options, options.watch)
+    return reproduction.reproduce(options, options.progress)

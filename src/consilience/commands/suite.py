@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, SuiteKind, Watch
+from consilience.core.errors import SILENT, Progress, SuiteKind
 from consilience.options import FilePath, Option, OptionalPath, shared, takes
 from consilience.options.others import ExportOptions, RewriteOptions
 
@@ -47,11 +47,11 @@ def suite_fetch(
     name: Annotated[str, Option("The suite to download: pararel.")],
     *,
     data_dir: shared.DataDir = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Download a suite of the papers, and check every file."""
     from consilience.authoring import sharing
-    return sharing.fetched_suite(name, data_dir, watch)
+    return sharing.fetched_suite(name, data_dir, progress)
 
 
 @suite_group.command("check", "suite check questions.csv")
@@ -104,7 +104,7 @@ def mine_patterns(
     top: Annotated[int, Option("Patterns of each relation.", min=1)] = 20,
     out: Annotated[OptionalPath, Option(
         "Write the proposals to this new file (.jsonl or .csv).", "FILE", "-o")] = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Find patterns in a corpus that connect known facts.
 
@@ -112,7 +112,7 @@ def mine_patterns(
     facts among the facts of all relations that a pattern connects. No model under test takes part.
     """
     from consilience.authoring import mining
-    return mining.mine_patterns(corpus, suite, groups, against, top, out, watch)
+    return mining.mine_patterns(corpus, suite, groups, against, top, out, progress)
 
 
 @suite_group.command("import", "suite import patterns.csv --into my-suite --dry-run")
@@ -143,7 +143,7 @@ def rewrite_patterns(options: RewriteOptions) -> Output:
     Read the file of proposals, and take in what means the same.
     """
     from consilience.authoring import rewriting
-    return rewriting.rewrite_patterns(options, options.watch)
+    return rewriting.rewrite_patterns(options, options.progress)
 
 
 annotate_group = Group("annotate", "Make sheets for people, and score their answers.", suite_group)

@@ -223,7 +223,7 @@ class Connection:
 Advance = Callable[[int], None]  # Called with the number of steps that are done
 
 
-class Watch:
+class Progress:
     """Shows what a command does; this one shows nothing."""
 
     def loading(self, model: str) -> AbstractContextManager[None]:
@@ -241,4 +241,4 @@ class Watch:
         """A line about the work, such as its cost or a command that is run."""
 
 
-SILENT = Watch()
+SILENT = Progress()

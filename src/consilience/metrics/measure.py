@@ -41,9 +41,9 @@ def measure(
     """The metrics table (``METRICS_SCHEMA``) of an answers table.
 
     ``answers``, of polars or pandas, needs the columns ``group, item, subject, variant, gold,
-    answer`` (``docs/elsewhere.md``). ``protocol`` is that of the suite unless given. A column that is
-    missing, a group or variant that the suite does not have and a repeated row raise. ``low`` and
-    ``high`` are the bounds of an interval of ``level`` (``docs/statistics.md``).
+    answer`` (``docs/elsewhere.md``). ``protocol`` is that of the suite unless given. A column that
+    is missing, a group or variant that the suite does not have and a repeated row raise. ``low``
+    and ``high`` are the bounds of an interval of ``level`` (``docs/statistics.md``).
     """
     if not isinstance(suite, Suite):
         raise ConsilienceError(

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from consilience.core.errors import SILENT, ExportFormat, Watch
+from consilience.core.errors import SILENT, ExportFormat, Progress
 from consilience.options import FilePath, Option, OptionalPath, Options, shared
 from consilience.options.probe import AskedOptions, ProbeOptions
 
@@ -52,7 +52,7 @@ class ReproduceOptions(Options):
     device: Annotated[str, Option(
         "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
     dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False
-    watch: Watch = SILENT
+    progress: Progress = SILENT
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class RewriteOptions(Options):
     device: shared.Device = "auto"
     base_url: shared.BaseUrl = None
     api_key_env: shared.ApiKeyEnv = None
-    watch: Watch = SILENT
+    progress: Progress = SILENT
 
     @property
     def asked(self) -> ProbeOptions:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from consilience.core.errors import SILENT, Joined, Loss, Pool, TrainingText, Watch
+from consilience.core.errors import SILENT, Joined, Loss, Pool, Progress, TrainingText
 from consilience.options import QUESTIONS, FilePath, Option, OptionalPath, Options, shared
 
 # fmt: off
@@ -62,7 +62,7 @@ class ImproveOptions(Options):
     bf16: shared.Bf16 = False
     device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False
-    watch: Watch = SILENT
+    progress: Progress = SILENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,4 +97,4 @@ class FinetuneOptions(Options):
     bf16: shared.Bf16 = False
     device: shared.Device = "auto"
     trust_remote_code: shared.TrustRemoteCode = False
-    watch: Watch = SILENT
+    progress: Progress = SILENT

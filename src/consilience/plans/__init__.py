@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
-from consilience.core.errors import SILENT, Watch
+from consilience.core.errors import SILENT, Progress
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.plans.facts import plan_facts
 from consilience.plans.pairs import plan_pairs
@@ -20,7 +20,7 @@ from consilience.types import Suite
 
 __all__ = ["PLANS", "Kind", "Plan", "Queries", "kind_of", "plan_of", "refuse_other_options"]
 
-PLANS: Mapping[Kind, Callable[[ProbeOptions, Any, Watch], Plan]] = {
+PLANS: Mapping[Kind, Callable[[ProbeOptions, Any, Progress], Plan]] = {
     "facts": plan_facts,
     "pairs": plan_pairs,
     "questions": plan_questions,
@@ -56,8 +56,8 @@ def refuse_other_options(options: ProbeOptions, suite: Suite | Questions | None 
 
 
 def plan_of(
-    options: ProbeOptions, suite: Suite | Questions | None = None, watch: Watch = SILENT
+    options: ProbeOptions, suite: Suite | Questions | None = None, progress: Progress = SILENT
 ) -> Plan:
     """What ``probe`` asks with these options; ``suite``: in place of the named one."""
     options.check_connection()
-    return PLANS[refuse_other_options(options, suite)](options, suite, watch)
+    return PLANS[refuse_other_options(options, suite)](options, suite, progress)

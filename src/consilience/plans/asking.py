@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consilience.core.errors import Advance
 from consilience.core.factors import letters_of
 from consilience.core.items import Ask, Bools, Floats, Group, Ints, Item, NoAnswer, Scores
 from consilience.core.schemas import QUERIES_SCHEMA, REASONS
 from consilience.models import LanguageModel
 
-Progress = Callable[[int], None]  # Called with the number of queries that have just been answered
 Column = npt.NDArray[np.float64] | npt.NDArray[np.object_]
 TEXTS = pl.List(pl.String)
 HEADS = (
@@ -71,7 +71,7 @@ def ask(
     *,
     rescale: Callable[[Scores, Sequence[Ask]], Scores] = lambda scores, asks: scores,
     seen: Callable[[Ints, Scores], None] = lambda rows, scores: None,
-    progress: Progress = lambda done: None,
+    advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers that have the highest scores.
 
@@ -87,7 +87,7 @@ def ask(
         for name, values in judge(rescale(given, asks), asks, group.items).items():
             if name in columns:
                 columns[name][of_given] = values
-        progress(len(of_given))
+        advance(len(of_given))
     return _table(group, columns)
 
 
@@ -96,7 +96,7 @@ def ask_texts(
     model: LanguageModel,
     read: Callable[[str, Ask], Mapping[str, Any]],
     samples: Sequence[int] = (),
-    progress: Progress = lambda done: None,
+    advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers in what a model writes; ``read`` makes the columns of a row of a text.
 
@@ -113,7 +113,7 @@ def ask_texts(
                 records[rows[at]] = {"error": reply.reason}
             else:
                 records[rows[at]] = read(reply, asks[at])
-        progress(len(positions))
+        advance(len(positions))
     return table_of(group, records)
 
 

@@ -11,20 +11,20 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.items import Ask, Group, Ints, Item, Scores
 from consilience.core.patterns import OBJECT_SLOT
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
 from consilience.options.probe import ProbeOptions
 from consilience.plans import asking
-from consilience.plans.asking import Column, Progress
+from consilience.plans.asking import Column
 from consilience.plans.plan import Plan, Queries
 from consilience.suites import facts as selection
 from consilience.types import Query, Relation, Suite
 
 
-def plan_facts(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) -> Plan:
+def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
     """The facts of a suite in all patterns of their relations; ``suite``: in place of a name."""
     is_open = options.candidates == "vocabulary"
     if options.keep_scores and is_open:
@@ -128,7 +128,7 @@ def ask(
     suite: Suite,
     model: LanguageModel,
     group: Group,
-    progress: Progress = lambda done: None,
+    advance: Advance = lambda done: None,
     *,
     is_open: bool = False,
     keep_scores: bool = False,
@@ -147,7 +147,7 @@ def ask(
 
     among = None if is_open else relation
     score = partial(scores_of_facts, model, among, every=keep_scores)
-    table = asking.ask(group, score, seen=keep, progress=progress)
+    table = asking.ask(group, score, seen=keep, advance=advance)
     if not keep_scores:
         return table
     flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
@@ -160,12 +160,12 @@ def ask_suite(
     *,
     whole_vocabulary: bool = False,
     keep_scores: bool = False,
-    progress: Progress = lambda done: None,
+    advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers to a whole suite of facts (``ANSWERS_SCHEMA``)."""
     options = {"is_open": whole_vocabulary, "keep_scores": keep_scores}
     groups = [group_of(suite, one.id, is_open=whole_vocabulary) for one in suite]
-    tables = [ask(suite, model, group, progress, **options) for group in groups]
+    tables = [ask(suite, model, group, advance, **options) for group in groups]
     return pl.concat(tables, how="diagonal").select(list(ANSWERS_SCHEMA))
 
 

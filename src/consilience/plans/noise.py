@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import polars as pl
 
+from consilience.core.errors import Advance
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
 from consilience.metrics.errors import estimates
 from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import NAN
-from consilience.plans.asking import Progress
 
 MOST, SHARE = 64, 20
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has."""
@@ -70,7 +70,7 @@ def sample(groups: Sequence[Part], size: int, seed: int) -> list[Part]:
     return parts
 
 
-def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -> pl.DataFrame:
+def noise_floor(parts: Sequence[Part], advance: Advance = lambda done: None) -> pl.DataFrame:
     """A row of the metrics table: the share of the answers of a sample that changed.
 
     ``n``: the prompts that were answered twice. An item is a cluster of them. NaN where there are
@@ -85,7 +85,7 @@ def noise_floor(parts: Sequence[Part], progress: Progress = lambda done: None) -
             after = again.get((item, variant))
             changed.append(NAN if None in (before, after) else float(before != after))
             items.append(f"{group}\n{item}")
-        progress(now.height)
+        advance(now.height)
     tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
         "metric": NOISE_FLOOR, "over": "all", "group": "", "kind": "whole", "level": "",

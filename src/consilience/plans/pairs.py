@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, RULES, match
 from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPair
@@ -20,7 +20,6 @@ from consilience.models.functions import Chooser, label_baseline
 from consilience.models.prompt_tokens import Writing
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.plans import asking
-from consilience.plans.asking import Progress
 from consilience.plans.plan import Plan, Queries
 from consilience.suites import pairs as tasks
 from consilience.suites.pairs import Perturbation, generated_group
@@ -29,7 +28,7 @@ from consilience.types import PAIR_WORDS, Candidates, Fact, Relation, Suite
 Original = Callable[[TextPair], Form]
 
 
-def plan_pairs(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) -> Plan:
+def plan_pairs(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
     """The pairs of a task in their original form and in others."""
     task = tasks.load_task(options.suite)
     _check(options)
@@ -173,15 +172,13 @@ def present_pairs(
     return Group(task.name, task.name, items, names, asks, ANSWERS_SCHEMA)
 
 
-def ask(
-    task: Task, model: Any, group: Group, progress: Progress = lambda done: None
-) -> pl.DataFrame:
+def ask(task: Task, model: Any, group: Group, advance: Advance = lambda done: None) -> pl.DataFrame:
     """The answers of a task: the most probable labels, or of its other group what is written.
 
     A text that is one of the labels is that label.
     """
     if group.id == task.name:
-        return asking.ask(group, model.score, progress=progress)
+        return asking.ask(group, model.score, advance=advance)
     labels, words = task.labels, [*map(Choice, task.labels)]
 
     def read(text: str, ask: Ask) -> dict[str, object]:
@@ -189,4 +186,4 @@ def ask(
         answer = text if position is None else labels[position]
         return {"answer": answer, "n_candidates": len(labels)}
 
-    return asking.ask_texts(group, model, read, progress=progress)
+    return asking.ask_texts(group, model, read, advance=advance)

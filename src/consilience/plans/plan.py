@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from consilience.core.errors import Protocol
+from consilience.core.errors import Advance, Protocol
 from consilience.core.items import Group
-from consilience.plans.asking import Progress, query_table
+from consilience.plans.asking import query_table
 from consilience.types import Suite
 
 Kind = Literal["facts", "pairs", "questions"]
@@ -26,7 +26,7 @@ class Queries:
     group: Callable[[str], Group]
     texts: Callable[[str, Any], Sequence[str]]
     """The texts of what an ask of a group shows, as a run keeps them."""
-    ask: Callable[[Group, Progress], pl.DataFrame]  # The answers of a group or of a part of it
+    ask: Callable[[Group, Advance], pl.DataFrame]  # The answers of a group or of a part of it
     settings: Mapping[str, object] = field(default_factory=dict)
     """What decides the answers beside the plan and the identity of the model."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.expectations import Expectation
 from consilience.core.factors import FACTORS, OF_OPTIONS, Design, Factor, FactorialDesign
 from consilience.core.free_text import (
@@ -35,7 +35,6 @@ from consilience.models import (
 from consilience.models.prompt_tokens import Writing
 from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import asking
-from consilience.plans.asking import Progress
 from consilience.plans.factors import (
     factors_of,
     note_on_references,
@@ -143,7 +142,7 @@ def suite_of_questions(
     return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
-def plan_questions(options: ProbeOptions, suite: Any = None, watch: Watch = SILENT) -> Plan:
+def plan_questions(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
     """Every question in every variant; ``suite``: in place of the named one."""
     presented = Presented.of(options, suite)
     questions, design, groups = presented.questions, presented.design, presented.groups
@@ -200,11 +199,11 @@ def _queries(presented: Presented, model: Any) -> Queries:
     def texts(group: str, prompt: Any) -> list[str]:
         return [prompt.text if model is None else model.text(prompt)]
 
-    def ask(group: Group, progress: Progress) -> pl.DataFrame:
+    def ask(group: Group, advance: Advance) -> pl.DataFrame:
         presenter = presented.presenter(group.id, is_chat=is_chat)
         if writer is not None and presented.is_written(group.id):
-            return write(presented.groups[group.id], presenter, group, writer, progress)
-        return choose(presenter, group, model, progress)
+            return write(presented.groups[group.id], presenter, group, writer, advance)
+        return choose(presenter, group, model, advance)
 
     settings = presented.presenter(is_chat=is_chat).record
     if writer is not None:
@@ -274,7 +273,7 @@ def asks_of(
 
 
 def choose(
-    presenter: Presenter, group: Group, model: LanguageModel, progress: Progress = lambda done: None
+    presenter: Presenter, group: Group, model: LanguageModel, advance: Advance = lambda done: None
 ) -> pl.DataFrame:
     """The answers of a group of questions with options, a row for each prompt."""
 
@@ -296,7 +295,7 @@ def choose(
 
     asked = (asking.askable(part, model) for part in _parts(group))
     return pl.concat(
-        asking.ask(part, model.score, rescale=rescale, progress=progress) for part in asked
+        asking.ask(part, model.score, rescale=rescale, advance=advance) for part in asked
     )
 
 
@@ -305,7 +304,7 @@ def write(
     presenter: Presenter,
     group: Group,
     writer: Writer,
-    progress: Progress = lambda done: None,
+    advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The written answers of a group, a row for each prompt and sample.
 
@@ -318,7 +317,7 @@ def write(
 
     asked = (asking.askable(part, writer.model) for part in _parts(group))
     answers = pl.concat(
-        asking.ask_texts(part, writer.model, read, samples, progress) for part in asked
+        asking.ask_texts(part, writer.model, read, samples, advance) for part in asked
     )
     return merge_answers(answers, questions, writer.judge) if writer.judge else answers
 

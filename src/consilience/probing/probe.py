@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import SILENT, ConsilienceError, Protocol, UnansweredError, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol, UnansweredError
 from consilience.core.schemas import REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.models import LanguageModel
@@ -37,7 +37,7 @@ NOT_MEASURED = "the noise floor of the server was not measured"
 
 def probe(
     options: ProbeOptions,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
     *,
     suite: Suite | Questions | None = None,
     model: LanguageModel | None = None,
@@ -47,19 +47,19 @@ def probe(
 
     ``recorded``: the options that the record of the run has; None for ``options``.
     """
-    plan = plan_of(options, suite, watch)
-    queries = plan.queries(loaded(plan, options, model, watch))
+    plan = plan_of(options, suite, progress)
+    queries = plan.queries(loaded(plan, options, model, progress))
     named = options_record(recorded or options, {"suite": suite, "model": model})
     folder = open_folder(plan, queries, options, named)
     try:
-        by_group = ask_in_folder(plan, queries, folder, watch)
+        by_group = ask_in_folder(plan, queries, folder, progress)
         tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in plan.suite}
         answers = pl.concat(tables.values(), how="diagonal")
         of_others = (getattr(queries.model, name, None) for name in ("client", "function"))
         if any(of_others) and answers["answer"].null_count() == answers.height:
             folder.discard_answers()
             raise _unanswered(answers, queries.model, folder)
-        floor = _noise_floor(queries, options, folder, tables, watch)
+        floor = _noise_floor(queries, options, folder, tables, progress)
     except BaseException:
         folder.stop()
         raise
@@ -67,11 +67,11 @@ def probe(
     return save_counted(counted_run, folder)
 
 
-def loaded(plan: Plan, options: ProbeOptions, model: Any, watch: Watch) -> Any:
+def loaded(plan: Plan, options: ProbeOptions, model: Any, progress: Progress) -> Any:
     """A model that is given, or that of the options."""
     if model is not None:
         return model
-    with watch.loading(options.model):
+    with progress.loading(options.model):
         return plan.load()
 
 
@@ -99,7 +99,7 @@ def settings_of(plan: Plan, queries: Queries, table: pl.DataFrame) -> dict[str, 
 
 
 def ask_in_folder(
-    plan: Plan, queries: Queries, folder: RunFolder, watch: Watch
+    plan: Plan, queries: Queries, folder: RunFolder, progress: Progress
 ) -> dict[str, pl.DataFrame]:
     """The answers of all groups; existing ones are not asked again."""
     model, tables = queries.model, dict[str, pl.DataFrame]()
@@ -108,7 +108,7 @@ def ask_in_folder(
     folder.note(model.notes)
     if products := getattr(model, "products", None):
         folder.multiplied_by(products)
-    with watch.steps("asking", left, "queries") as advance:
+    with progress.steps("asking", left, "queries") as advance:
         for name in queries.groups:
             answers = folder.answers(name, plan.sizes[name])
             if answers is None:
@@ -124,7 +124,7 @@ def _noise_floor(
     options: ProbeOptions,
     folder: RunFolder,
     tables: Mapping[str, pl.DataFrame],
-    watch: Watch,
+    progress: Progress,
 ) -> pl.DataFrame | None:
     """A row of the metrics table on a sample that is asked again; None without one.
 
@@ -162,7 +162,7 @@ def _noise_floor(
         return None
     folder.begin("noise floor")
     try:
-        with watch.steps("noise floor", sampled, "prompts") as advance:
+        with progress.steps("noise floor", sampled, "prompts") as advance:
             return noise.noise_floor(parts, advance)
     except ConsilienceError as error:
         if wanted:
@@ -229,7 +229,7 @@ class ProbePlan(Displayed):
 
 def plan_probe(
     options: ProbeOptions,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
     *,
     suite: Suite | Questions | None = None,
     model: LanguageModel | None = None,
@@ -240,9 +240,9 @@ def plan_probe(
     a URL, the number of requests. ``suite`` and ``model``: values in place of those that the
     options name.
     """
-    plan = plan_of(options, suite, watch)
+    plan = plan_of(options, suite, progress)
     start = time.monotonic()
-    queries = plan.queries(loaded(plan, options, model, watch))
+    queries = plan.queries(loaded(plan, options, model, progress))
     loading = time.monotonic() - start
     settings = settings_of(plan, queries, table := queries.table())
     path = options.out or default_folder(options.model, settings)
@@ -250,7 +250,7 @@ def plan_probe(
         refuse_other_run(record["settings"], as_recorded(settings), path)
     complete = complete_groups(path)
     left = {group: size for group, size in plan.sizes.items() if group not in complete}
-    watch.say("asking some queries to estimate the time")
+    progress.say("asking some queries to estimate the time")
     designs = [group.design for group in plan.suite]
     sizes = [len(design.labels or of.candidates.words)
              for design, of in zip(designs, plan.suite, strict=True)]  # fmt: skip

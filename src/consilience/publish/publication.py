@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 from huggingface_hub import EvalResult, ModelCardData
 
-from consilience.core.errors import SILENT, ConsilienceError, PublishFormat, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress, PublishFormat
 from consilience.core.factors import FACTORS, WHOLE
 from consilience.core.schemas import REASONS
 from consilience.files.read import read_document, read_text
@@ -96,7 +96,7 @@ def publish(
     model_id: str | None = None,
     licence: str | None = None,
     organization: str = "",
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Write the files of a format."""
     run, notes = Run.open(path), list[str]()
@@ -105,7 +105,7 @@ def publish(
     if not run.is_finished:
         todo = "Rerun its command, which resumes it."
         raise ConsilienceError("the run is not complete", where=str(run.path), todo=todo)
-    watch.say(f"writing {form}")
+    progress.say(f"writing {form}")
     model, facts = public_model(run, model_id)
     counted = count_run(replace(run, label=model))
     values = public_values(run, model, facts, licence, organization)

@@ -202,7 +202,7 @@ def _vectors(work: Work, row: str, spec: str, part: str, **more: Any) -> Output 
     )  # fmt: skip
     found = work.call(
         "analyze representations",
-        lambda chosen, watch: analyze_representations(chosen, (-1,), watch),
+        lambda chosen, progress: analyze_representations(chosen, (-1,), progress),
         options,
     )
     work.note(row, found.cautions if found else ())

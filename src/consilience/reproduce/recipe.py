@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import polars as pl
 
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.factors import WHOLE, Part
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import NAN
@@ -130,10 +130,10 @@ class Work:
     def __init__(
         self,
         options: ReproduceOptions,
-        watch: Watch = SILENT,
+        progress: Progress = SILENT,
         known: dict[str, object] | None = None,
     ) -> None:
-        self.options, self.watch = options, watch
+        self.options, self.progress = options, progress
         self.folder: Path = options.out
         self.added = added_models(options.add or ())
         self.rows: Collection[str] | None = None  # The selected rows; all where None
@@ -183,7 +183,7 @@ class Work:
         return known  # type: ignore[no-any-return]
 
     def call(
-        self, command: str, function: Callable[[AnyOptions, Watch], T], options: AnyOptions
+        self, command: str, function: Callable[[AnyOptions, Progress], T], options: AnyOptions
     ) -> T | None:
         """What the function of a command gives; None in a dry run."""
         words = ["consilience", *command.split()]
@@ -197,8 +197,8 @@ class Work:
             return None
 
         def make() -> T:
-            self.watch.say(line)
-            return function(options, self.watch)
+            self.progress.say(line)
+            return function(options, self.progress)
 
         return self.once(line, make)
 
@@ -237,8 +237,8 @@ class Work:
         return [f"{row or 'all'}: {why}" for row, why in self.missing.items()]
 
 
-def _probed(options: ProbeOptions, watch: Watch) -> Probed:
-    counted = probe(options, watch)
+def _probed(options: ProbeOptions, progress: Progress) -> Probed:
+    counted = probe(options, progress)
     return Probed(Path(counted.record["path"]), counted.metrics, counted.notes)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import SILENT, ConsilienceError, Watch, did_you_mean
+from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_mean
 from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.options.others import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
@@ -237,13 +237,13 @@ def make(recipe: Recipe, work: Work) -> Made:
     return Made(recipe, table, numbers, work)
 
 
-def reproduce(options: ReproduceOptions, watch: Watch = SILENT) -> Output:
+def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
     """Make the tables of a recipe or of a set of them, and write them to the folder."""
     name, known = str(options.name), dict[str, object]()
     if name not in RECIPES and name not in SETS:
         raise ConsilienceError(f"no table '{name}'", todo=did_you_mean(name, [*SETS, *RECIPES]))
     recipes = [RECIPES[one] for one in (SETS[name]["names"] if name in SETS else [name])]
-    work = [Work(options, watch, known) for _ in recipes]
+    work = [Work(options, progress, known) for _ in recipes]
     _refuse(options, recipes, work[0].added)
     if not options.dry_run:
         make_folder(options.out)

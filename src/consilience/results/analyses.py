@@ -16,7 +16,7 @@ from consilience.analysis.correlations import correlation
 from consilience.analysis.examples import OF_FACTS
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.task_types import read_runs, task_effects, without_models
-from consilience.core.errors import SILENT, ConsilienceError, Protocol, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.counts import Prepared
@@ -222,7 +222,7 @@ CORRELATED = "Means, and r: Spearman's correlation of V with consistency over re
 
 
 def analyze_representations(
-    options: ProbeOptions, layers: Sequence[int], watch: Watch = SILENT
+    options: ProbeOptions, layers: Sequence[int], progress: Progress = SILENT
 ) -> Output:
     """Ask a model, keep its vectors where the object is predicted, and cluster them.
 
@@ -233,10 +233,10 @@ def analyze_representations(
     from consilience.analysis import representations
     from consilience.models.states import vector_array
 
-    plan = plan_of(options, watch=watch)
+    plan = plan_of(options, progress=progress)
     if plan.kind != "facts":
         raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
-    queries = plan.queries(probe.loaded(plan, options, None, watch))
+    queries = plan.queries(probe.loaded(plan, options, None, progress))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
     vector_array(model, [], list(layers))  # before anything is asked: other models raise
     settings = probe.settings_of(plan, queries, table)
@@ -244,10 +244,10 @@ def analyze_representations(
     settings["layers"] = ",".join(map(str, layers))
     run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     run.write_queries(table, [group.record for group in suite])
-    answers = pl.concat(probe.ask_in_folder(plan, queries, run, watch).values())
+    answers = pl.concat(probe.ask_in_folder(plan, queries, run, progress).values())
     metrics = measure(answers, suite, protocol)
     parts = []
-    with watch.steps("clustering", len(suite.relations), "relations") as advance:
+    with progress.steps("clustering", len(suite.relations), "relations") as advance:
         for relation in suite.relations:
             parts.append(_clusters(relation, model, run.path, layers, protocol))
             advance(1)

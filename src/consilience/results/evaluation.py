@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience.analysis.examples import item_agreement
 from consilience.analysis.patterns import pattern_table
-from consilience.core.errors import SILENT, By, ConsilienceError, Protocol, Watch
+from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
 from consilience.core.text import names_a_file
 from consilience.elsewhere import kept, made_of
 from consilience.endpoints.usage import cost_in_words
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         suite: str | Path | Suite | Questions | Frame = "mini"  # type: ignore[assignment]
         model: str | Path | LanguageModel | Texts = "packaged:smollm2"  # type: ignore[assignment]
         _: KW_ONLY
-        watch: Watch = SILENT
+        progress: Progress = SILENT
 else:
     Evaluation = ProbeOptions
 
@@ -66,7 +66,7 @@ def evaluate(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
     *,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
     **options: Any,
 ) -> Result:
     """Ask a model every item of a suite in every variant, and measure its answers.
@@ -79,7 +79,7 @@ def evaluate(
       ``vary={"order": "rotations"}``. ``columns`` may be a dictionary.
     - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
       Without one the run is in a temporary folder, which lives as long as the result.
-    - ``watch``: shows progress; by default nothing is shown.
+    - ``progress``: shows what is done; by default nothing is shown.
     """
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary, function = None, getattr(loaded, "function", None)
@@ -89,7 +89,7 @@ def evaluate(
     elif function and getattr(function, "__name__", "<lambda>") == "<lambda>":
         expected = "a function with a name (def), because a kept run is resumed by it"
         raise ConsilienceError("a function without a name, and a folder", expected=expected)
-    probed = probing.probe(ProbeOptions(**fields), watch, suite=chosen, model=loaded)
+    probed = probing.probe(ProbeOptions(**fields), progress, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
 
 
@@ -98,7 +98,7 @@ def plan_probe(
     suite: str | Path | Suite | Questions | Frame = "mini",
     model: str | Path | LanguageModel | Texts = "packaged:smollm2",
     *,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
     **options: Any,
 ) -> ProbePlan:
     """What ``evaluate`` would ask, and how long it would take; nothing is written.
@@ -106,7 +106,7 @@ def plan_probe(
     It takes the arguments of ``evaluate``. The model is asked a small sample.
     """
     fields, chosen, loaded = _values_of(suite, model, options)
-    return probing.plan_probe(ProbeOptions(**fields), watch, suite=chosen, model=loaded)
+    return probing.plan_probe(ProbeOptions(**fields), progress, suite=chosen, model=loaded)
 
 
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from consilience.core.errors import SILENT, Advance, ConsilienceError, Protocol, Watch
+from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress, Protocol
 from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
@@ -34,7 +34,7 @@ def report(
     figures: Path | None = None,
     folder: Path | None = None,
     protocol: Protocol | None = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(paths)
@@ -42,7 +42,7 @@ def report(
     for made in filter(None, (figures, folder)):
         made.mkdir(parents=True, exist_ok=True)
     suite = counted_by(runs[0], protocol)
-    with watch.steps("counting", len(runs), "tables") as advance:
+    with progress.steps("counting", len(runs), "tables") as advance:
         page, views, notes = _measured(runs, suite, advance)
     warnings = ranked([*notes, *by_run({view.name: view.warnings for view in views})])
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from consilience.core.errors import SILENT, ConsilienceError, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted
 from consilience.metrics.measure import legible, mean_over_runs
@@ -69,7 +69,7 @@ def _comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     return frame_table(rows, title, columns, notes, blocks)
 
 
-def report_study(file: Path, folder: Path | None = None, watch: Watch = SILENT) -> Output:
+def report_study(file: Path, folder: Path | None = None, progress: Progress = SILENT) -> Output:
     """The complete runs of a study together. A cell is a suite with a combination of factors.
 
     * ``numbers``: the headline numbers of each run, as rows of its metrics table; with ``run,
@@ -87,7 +87,7 @@ def report_study(file: Path, folder: Path | None = None, watch: Watch = SILENT) 
     left = [run for run in study.runs if run.name in complete]
     left.sort(key=lambda run: (cells.index(run.cell), run.seed is not None, run.seed or 0))
     numbers, notes = list[pl.DataFrame](), Notes(list)
-    with watch.steps("counting", len(left), "runs") as advance:
+    with progress.steps("counting", len(left), "runs") as advance:
         for run in left:
             rows, notes[f"{run.model} on {_cell_of(run.cell, run.seed)}"] = _numbers(run)
             numbers.append(rows)

@@ -33,7 +33,7 @@ import polars as pl
 from consilience.core.errors import (
     SILENT,
     ConsilienceError,
-    Watch,
+    Progress,
     needs_extra,
     reason_of,
     shortened,
@@ -123,14 +123,14 @@ def study_state(study: Study, runs: pl.DataFrame, *, was_run: bool = False) -> O
     return Output({"runs": runs}, [table], facts={"run": record}, status=status)
 
 
-def plan_study(file: Path, watch: Watch = SILENT) -> Output:
+def plan_study(file: Path, progress: Progress = SILENT) -> Output:
     """How many queries each run has; no model is loaded, and nothing is written."""
     from consilience.plans import plan_of
 
     study, rows = read_study(file), list[dict[str, Any]]()
     for run, row in zip(study.runs, state_of(study).to_dicts(), strict=True):
         try:
-            sizes = plan_of(run.options, watch=watch).sizes
+            sizes = plan_of(run.options, progress=progress).sizes
             rows.append({**row, "groups": len(sizes), "queries": sum(sizes.values())})
         except ConsilienceError as error:
             rows.append({**row, "state": "failed", "message": str(error)})
@@ -142,7 +142,7 @@ def run_study(
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
     ray_address: str | None = None,
-    watch: Watch = SILENT,
+    progress: Progress = SILENT,
 ) -> Output:
     """Ask all runs that are not complete; how far the study is then.
 
@@ -171,7 +171,7 @@ def run_study(
                 count = asker.count if isinstance(asker, Cluster) else workers or 1
                 executors[url] = futures.ThreadPoolExecutor(1 if url else count)
             waiting[executors[url].submit((here if url else asker).ask, run)] = run
-        with watch.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
+        with progress.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
             while waiting:  # a signal just before a wait is seen after it, so no wait is long
                 for done in futures.wait(waiting, 0.2, futures.FIRST_COMPLETED).done:
                     run = waiting.pop(done)
@@ -183,7 +183,9 @@ def run_study(
                     failures |= {run.name: message} if message else {}
                     text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
                     write_whole(study.folder / FAILURES, text.encode())
-                    watch.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
+                    progress.inform(
+                        f"{run.name}{f' failed: {message}' if message else ': complete'}"
+                    )
                     advance(1)
         if not failures:
             (study.folder / FAILURES).unlink(missing_ok=True)

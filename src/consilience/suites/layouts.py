@@ -74,16 +74,16 @@ def altered(name: str, folder: Path) -> list[str]:
 
 
 def fetch(
-    name: str, data: Path, progress: Callable[[int, int], None] = lambda files, total: None
+    name: str, data: Path, advance: Callable[[int, int], None] = lambda files, total: None
 ) -> tuple[Path, int]:
     """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
 
     A file that is there is kept. One byte more than listed is read at most, and a file with another
-    digest is never put in place. ``progress`` is called with the files that are done since, and all
+    digest is never put in place. ``advance`` is called with the files that are done since, and all
     files.
     """
     folder, files, fetched = data / name, listing(name), 0
-    progress(0, len(files))
+    advance(0, len(files))
     for file in files:
         target = folder / file.path
         if not file.is_at(target):
@@ -91,7 +91,7 @@ def fetch(
             make_folder(target.parent)
             write_whole(target, content)
             fetched += 1
-        progress(1, len(files))
+        advance(1, len(files))
     return folder, fetched
 
 

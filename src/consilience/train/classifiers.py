@@ -22,7 +22,7 @@ from accelerate.state import PartialState
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, TrainerCallback, set_seed
 
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Progress
 from consilience.core.items import Floats, Ints, Task
 from consilience.models.batches import Budget, score_batches
 from consilience.models.classifier import (
@@ -326,7 +326,10 @@ class Patience(TrainerCallback):
 
 @quiet_transformers()
 def train_classifier(
-    options: FinetuneOptions, sources: Sequence[TaskPairs], folder: Path, watch: Watch = SILENT
+    options: FinetuneOptions,
+    sources: Sequence[TaskPairs],
+    folder: Path,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune on the original form of all sources, resume that, or take its result.
 
@@ -349,21 +352,21 @@ def train_classifier(
         "validation": [one.validation and one.validation.digest for one in sources],
     }
     made = partial(PairTrainer, options, sources, folder)
-    return trained(TrainingFolder(folder, settings), made, watch)
+    return trained(TrainingFolder(folder, settings), made, progress)
 
 
-def finetune(options: FinetuneOptions, watch: Watch = SILENT) -> Finetuning | None:
+def finetune(options: FinetuneOptions, progress: Progress = SILENT) -> Finetuning | None:
     """Train with each seed; None in every process but the first (``accelerate launch``)."""
     locate(options.model)  # an impossible name raises
     sources = _sources(options)
     is_first, trainings = is_first_process(options.device), dict[int, Mapping[str, Any]]()
-    watch = watch if is_first else SILENT
-    with watch.loading(options.model):
+    progress = progress if is_first else SILENT
+    with progress.loading(options.model):
         for seed in dict.fromkeys(options.seeds):
             folder = options.out / f"seed-{seed}"
-            watch.say(f"training {sources[0].task.name}, {folder.name}")
+            progress.say(f"training {sources[0].task.name}, {folder.name}")
             of_seed = replace(options, seeds=(seed,))
-            trainings[seed] = train_classifier(of_seed, sources, folder, watch)
+            trainings[seed] = train_classifier(of_seed, sources, folder, progress)
     return Finetuning(sources[0].task.name, trainings, options) if is_first else None
 
 

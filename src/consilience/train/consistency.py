@@ -26,7 +26,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from consilience import suites
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Protocol, Watch, needs_extra
+from consilience.core.errors import (
+    SILENT,
+    ConsilienceError,
+    Loading,
+    Progress,
+    Protocol,
+    needs_extra,
+)
 from consilience.core.expectations import linked_questions
 from consilience.core.items import Floats
 from consilience.core.provenance import versions
@@ -798,7 +805,7 @@ def as_probed(loaded: Pretrained, protocol: Protocol, *, asks_questions: bool) -
     return model
 
 
-def train(training: Training, path: Path, watch: Watch = SILENT) -> dict[str, Any]:
+def train(training: Training, path: Path, progress: Progress = SILENT) -> dict[str, Any]:
     """Train, resume that training, or take its result: its record (``training.json``).
 
     ``path`` gets checkpoints, and at the end the best one as ``model``. The record has its metrics
@@ -815,7 +822,7 @@ def train(training: Training, path: Path, watch: Watch = SILENT) -> dict[str, An
             )
         return made
 
-    return trained(TrainingFolder(path, training.settings), trainer, watch)
+    return trained(TrainingFolder(path, training.settings), trainer, progress)
 
 
 @torch.inference_mode()

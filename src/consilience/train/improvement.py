@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 from scipy.special import stdtrit
 
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Watch
+from consilience.core.errors import SILENT, ConsilienceError, Loading, Progress
 from consilience.core.items import Floats
 from consilience.core.text import counted, listed
 from consilience.files.write import csv_of, write_whole
@@ -55,7 +55,7 @@ Losses = tuple[Floats, Floats]  # Of each line of text, and its number of words
 Measure = tuple[ProbeOptions, Suite | Questions | None]  # What is asked before and after
 
 
-def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Output | None:
+def improve(options: ImproveOptions, progress: Progress = SILENT) -> Improved | Output | None:
     """Train and measure; None in every process but the first (``accelerate launch``)."""
     training = Training.of(options)
     training.check()
@@ -66,14 +66,16 @@ def improve(options: ImproveOptions, watch: Watch = SILENT) -> Improved | Output
         "seeds": options.seeds, "limit": options.limit, "also": options.also,
         "text": options.text and str(options.text),
     }  # fmt: skip
-    with watch.loading(options.model):
-        shown = watch if is_first_process(options.device) else SILENT
+    with progress.loading(options.model):
+        shown = progress if is_first_process(options.device) else SILENT
         folder = options.out or default_folder(options.model, settings)
         return train_and_measure(training, folder, shown)
 
 
 @quiet_transformers()
-def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -> Improved | None:
+def train_and_measure(
+    training: Training, folder: Path, progress: Progress = SILENT
+) -> Improved | None:
     """Train with each seed, and measure what was not trained before and after.
 
     ``folder`` gets the run ``before``, and for each seed ``seed-N``: what ``train`` writes, the run
@@ -85,21 +87,21 @@ def train_and_measure(training: Training, folder: Path, watch: Watch = SILENT) -
     is_first, kind = is_first_process(options.device), training.load().kind
     before, texts, outcomes = dict[str, CountedRun](), None, list[Outcome]()
     if is_first:
-        watch.say("measuring the model before")
+        progress.say("measuring the model before")
         before = _measured(measures, options.model, folder / "before")
         texts = _losses(training, options.model)
     for seed in options.seeds:
         of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
         if options.loss == "vote" and training.learns_sentences:
-            watch.say(f"training the teacher, seed {seed}")
+            progress.say(f"training the teacher, seed {seed}")
             teacher = folder / f"teacher-{seed}"
-            train(of_seed.with_options(loss="pairs", weight=0.0), teacher, watch)
+            train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
             of_seed = of_seed.with_options(model=str(teacher / "model"))
-        watch.say(f"training seed {seed}, lambda {options.weight:g}")
-        record, model = train(of_seed, place, watch), place / "model"
+        progress.say(f"training seed {seed}, lambda {options.weight:g}")
+        record, model = train(of_seed, place, progress), place / "model"
         if not is_first:
             continue
-        watch.say(f"measuring seed {seed}")
+        progress.say(f"measuring seed {seed}")
         after = _measured(measures, model, place / "after")
         compared, harms = dict[str, pl.DataFrame](), list[dict[str, Any]]()
         for name, run in before.items():

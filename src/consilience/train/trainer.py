@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError, Watch, reason_of
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Progress, reason_of
 from consilience.core.provenance import versions
 from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
@@ -94,8 +94,8 @@ class TrainingFolder:
 class TrainingProgress(TrainerCallback):
     """Counts the updates, and writes a line for each loss and each validation."""
 
-    def __init__(self, watch: Watch, advance: Callable[[int], None]) -> None:
-        self.watch, self.advance = watch, advance
+    def __init__(self, progress: Progress, advance: Callable[[int], None]) -> None:
+        self.progress, self.advance = progress, advance
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The best checkpoint of an interrupted training is here, also where it was moved."""
@@ -118,7 +118,7 @@ class TrainingProgress(TrainerCallback):
             if (name.endswith("loss") if is_loss else "eval_" in name)
         ]
         if numbers:
-            self.watch.inform(
+            self.progress.inform(
                 f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps}: "
                 f"{'' if is_loss else 'validation '}{', '.join(numbers)}"
             )
@@ -206,7 +206,7 @@ class BatchTrainer(Trainer):
 
 
 def trained(
-    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], watch: Watch
+    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], progress: Progress
 ) -> dict[str, Any]:
     """Train, resume a training, or take its result: its record.
 
@@ -220,8 +220,8 @@ def trained(
             made = trainer()
             done, checkpoint = folder.last_checkpoint() or (0, "")
             steps = len(made.get_train_dataloader()) / made.args.gradient_accumulation_steps
-            with watch.steps(folder.path.name, round(steps) - done, "updates") as advance:
-                made.add_callback(TrainingProgress(watch, advance))
+            with progress.steps(folder.path.name, round(steps) - done, "updates") as advance:
+                made.add_callback(TrainingProgress(progress, advance))
                 made.train(resume_from_checkpoint=str(checkpoint) or None)
             made.accelerator.wait_for_everyone()  # all have read the best checkpoint
             if made.is_world_process_zero():

@@ -256,7 +256,7 @@ def test_a_parquet_file_that_names_its_labels(names, labels, tmp_path):
 
 def test_the_hub_without_its_library_and_a_file_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    missing = r"datasets is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'`"
+    missing = r"'datasets' is not installed. Install the extra consilience\[hub\]: `pip install 'datasets>=4'"
     refused(missing, read_pairs, "hub:validation", load_task("rte"))
     unnamed = replace(load_task("rte"), name="x", hub=())
     refused("the task 'x' names no dataset of the Hub", read_pairs, "hub", unnamed)

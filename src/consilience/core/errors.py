@@ -77,8 +77,8 @@ class UnansweredError(ConsilienceError):
 
 
 OF_MODELS = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "sklearn")
-EXTRAS = {**dict.fromkeys(OF_MODELS, "models"), "accelerate": "train", "peft": "train"}
-"""The extras that bring modules, by the names of the modules."""
+EXTRAS = dict.fromkeys(OF_MODELS, "models") | dict.fromkeys(("accelerate", "peft"), "train")
+EXTRAS["huggingface_hub"] = "hub"  # The extras that bring modules, by the names of the modules
 
 
 @contextmanager

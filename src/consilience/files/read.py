@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import ConsilienceError, how_to_install, reason_of
+from consilience.core.errors import ConsilienceError, how_to_install, needs_extra, reason_of
 
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a damaged file; a panic is a BaseException, which Exception misses."""
@@ -290,10 +290,8 @@ def with_labels(row: dict[str, Any], labels: dict[str, list[str]]) -> dict[str, 
 
 def hub_rows(*name: str | None, split: str, where: str) -> Rows:
     """The rows of a split of a data set on the Hub; ``name``: its name and its configuration."""
-    try:
+    with needs_extra("hub"):
         from datasets import load_dataset
-    except ImportError as error:
-        raise ConsilienceError("datasets is not installed", todo=how_to_install("hub")) from error
     try:
         dataset: Any = load_dataset(*name, split=split)
     except Exception as error:  # the network, a wrong name, a script: nearly anything

@@ -8,7 +8,7 @@ import torch
 
 import consilience as cs
 from checks import refused
-from consilience.integrations.callbacks import same_random_states
+from consilience.callbacks import same_random_states
 
 TEXTS = [
     "The capital of France is Paris.", "Rome is the capital of Italy.", "Berlin is in Germany.",

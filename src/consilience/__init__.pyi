@@ -5,6 +5,7 @@ from consilience.authoring.sharing import list_suites as list_suites
 from consilience.authoring.sharing import new_suite as new_suite
 from consilience.authoring.sharing import suite_cautions as suite_cautions
 from consilience.authoring.sharing import suite_stats as suite_stats
+from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
 from consilience.commands.runs import analyze_factors as analyze_factors
@@ -33,7 +34,6 @@ from consilience.core.items import Choice as Choice
 from consilience.core.items import Question as Question
 from consilience.core.patterns import Pattern as Pattern
 from consilience.elsewhere.exports import export_prompts as export_prompts
-from consilience.integrations.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.metrics.measure import mean_over_runs as mean_over_runs
 from consilience.metrics.measure import measure as measure
 from consilience.models import LanguageModel as LanguageModel

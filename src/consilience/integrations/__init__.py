@@ -1,1 +1,0 @@
-"""Consilience inside other tools."""

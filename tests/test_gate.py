@@ -161,7 +161,18 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
     assert drop.difference == pytest.approx(-1 / 6) and drop.verdict == "pass"
     assert "3 relations cannot show a fall under" in drop.reason
     assert (undefined.verdict, whole.verdict) == ("fail", "pass")
-    assert "is undefined here" in undefined.reason
+    assert "is undefined in the run" in undefined.reason
+    assert drop.is_beyond and "1 beyond the margin, but not shown" in str(found)
+    both = "corrected_consistency{} no worse than baseline by 3 points"
+    same = cs.Suite.from_patterns({"C": PATTERNS}, {"C": facts["C"]})
+    for out in ("one", "two"):
+        cs.evaluate(same, model, out=tmp_path / out)
+    for where, verdict in ((" in C", "pass"), ("", "fail")):
+        found = cs.gate(tmp_path / "two", baseline=str(tmp_path / "one"), rule=[both.format(where)])
+        assert (found.verdict, "undefined in the baseline and the run" in str(found)) == (
+            verdict,
+            True,
+        )
 
 
 def test_sentence_pairs_are_gated_by_task_and_form(tmp_path):

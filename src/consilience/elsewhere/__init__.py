@@ -18,6 +18,7 @@ from consilience.elsewhere.formats import frames_in
 from consilience.elsewhere.table import (
     ANSWERS,
     COLUMNS,
+    NAME,
     NEEDED,
     READ,
     TAKEN,
@@ -53,6 +54,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
     columns = dict(of.partition("=")[::2] for of in options.columns or ())
+    columns = {NAME if of == "variant" else of: name for of, name in columns.items()}
     if taken := {*columns} & TAKEN:
         found = f"a factor called '{min(taken)}'"
         raise ConsilienceError(found, expected="a name that no column of answers has")

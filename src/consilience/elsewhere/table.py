@@ -80,7 +80,7 @@ READ = (
 )  # fmt: skip
 """The columns of the answers table that an answer itself decides."""
 OWN = ("asked", "evaluation_id", "left_out", "place", "reading", "right")
-TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *OWN} - {*FACTORS, *COLUMNS}
+TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *OWN, "aliases"} - {*FACTORS, *COLUMNS}
 """Names that no factor has."""
 
 

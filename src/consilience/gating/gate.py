@@ -66,7 +66,8 @@ class Rule:
         """The rule of a text; none raises."""
         absolute = LIMIT.fullmatch(text := " ".join(text.split()))
         if not (match := absolute or RELATIVE.fullmatch(text)):
-            raise ConsilienceError(f"the rule '{text}'", expected=FORMS)
+            todo = f"Write '{text} points'." if RELATIVE.fullmatch(f"{text} points") else ""
+            raise ConsilienceError(f"the rule '{text}'", expected=FORMS, todo=todo)
         heads = [match["name"][: at.start()] for at in re.finditer(" (?:of|in) |$", match["name"])]
         head = next((one for one in heads[::-1] if _known(one, DESCRIPTIONS)), heads[0])
         metric = _known(head, DESCRIPTIONS, f"no metric '{head}' in the rule '{text}'")
@@ -83,8 +84,8 @@ class Rule:
             is_possible = way in ways and unit != "%" and 0 < margin < greatest - least
             names = " or ".join(f"'no {name}'" for name in sorted(ways)[::-1])
             expected = f"{names} than baseline by more than 0 and less than "
-            expected += f"{100 * (greatest - least):g} points, such as 3"
-            expected += "; 3 % may be points or a share of the baseline" * (unit == "%")
+            share = "; 3 % may be points or a share of the baseline" * (unit == "%")
+            expected += f"{100 * (greatest - least):g} points, such as 3{share}"
             number = -margin if at_least else margin
         if not is_possible:
             raise ConsilienceError(f"the rule '{text}'", expected=expected)
@@ -159,6 +160,11 @@ class Check:
     reason: str  # Why, as a sentence without a full stop
     of: str  # What the number is over, in words
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether a difference passes beyond its margin, because it may be chance."""
+        return self.verdict == "pass" and self.difference * self.limit > self.limit**2 + TIE
+
 
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
 COLUMNS: Columns = {
@@ -189,16 +195,16 @@ def _check(
     holds = rule.holds(*number, prove=prove) and not lost
     items = items.filter(group=row["group"]) if row["group"] else items
     size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
-    of = f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s"
     shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
     if lost:
         reason += f", undefined now in {listed(lost)}"
     elif math.isnan(number[0]):
-        both = is_relative and math.isnan(value) and math.isnan(baseline)
-        holds = both and not prove
-        reason = f"{label_of(rule.metric)} is undefined {'in both runs' if both else 'here'}"
+        both = (("the baseline", baseline), ("the run", value))[not is_relative :]
+        where = [run for run, one in both if math.isnan(one)]
+        holds = len(where) == 2 and bool(row["group"]) and not prove
+        reason = f"{label_of(rule.metric)} is undefined in {' and '.join(where)}"
     elif prove and not holds:
         reason += f", not proved by {size}"
     elif math.isnan(number[1]):
@@ -210,7 +216,7 @@ def _check(
     return Check(
         rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
         difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
-        reason=reason, of=of,
+        reason=reason, of=f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s",
     )  # fmt: skip
 
 
@@ -237,8 +243,10 @@ class Gate(Displayed):
         return self.verdict == "pass"
 
     def output(self) -> Output:
-        failed = f"{len(self.failed)} of {counted(len(self.checks), 'check')}"
-        title = f"Gate: {self.verdict.upper()} ({failed} failed). {self.name}, in percent"
+        failed = f"{len(self.failed)} of {counted(len(self.checks), 'check')} failed"
+        beyond = sum(check.is_beyond for check in self.checks)
+        failed += f", {beyond} beyond the margin, but not shown" * (beyond > 0)
+        title = f"Gate: {self.verdict.upper()} ({failed}). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
         rows = [asdict(check) for check in self.checks]
         for row, check in zip(rows, self.checks, strict=True):
@@ -246,11 +254,11 @@ class Gate(Displayed):
             bounds = number_text(check.low, kind), number_text(check.high, kind)
             row["interval"] = "none" if math.isnan(check.low) else " to ".join(bounds)
             row["limit"] = number_text(check.limit, kind)
+            row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
-        path = self.record["settings"]["run"]
-        more = "" if Path(path, "run.json").exists() else " --out report.html"
-        answers = f"Answers: consilience report {shlex.quote(path)}{more}"
+        path = shlex.quote(self.record["settings"]["run"])
+        answers = f"Answers: consilience report {path} --out report.html"
         return Output(
             {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
             [table] if self.is_open else [table, answers], cautions=self.notes,
@@ -283,10 +291,9 @@ def gate(
             found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
             raise ConsilienceError(found, todo=todo)
         run, *base = open_runs([str(path), *filter(None, [baseline])])
-        for one in (run, *base):
-            if not one.is_finished:
-                todo = "Rerun the command of the run to resume it."
-                raise ConsilienceError("the run is not finished", where=str(one.path), todo=todo)
+        if part := next((one.path for one in (run, *base) if not one.is_finished), None):
+            todo = "Rerun the command of the run to resume it."
+            raise ConsilienceError("the run is not finished", where=str(part), todo=todo)
         suite = counted_by(run, protocol)
         asked = Prepared(run.answers, suite)
         tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}

@@ -121,9 +121,8 @@ NESTED = {"question": "question.stem", "options": "question.choices"}  # ARC, Co
 
 SIMILAR = 0.88  # From this similarity (``difflib``) a column is taken for a misspelt one
 
-Names = Mapping[
-    str, str
-]  # Our name of a column -> what it is called in a file; ``A+B`` for several
+Names = Mapping[str, Any]
+"""Our name of a column -> what it is called in a file; ``A+B`` or a list for several."""
 
 TO_NAME = "Name it with --columns, or columns= in Python:"
 
@@ -160,7 +159,8 @@ def _said(names: Sequence[str], named: Names, where: str) -> tuple[dict[str, lis
         if name not in KNOWN:
             expected, todo = ", ".join([*KNOWN, *READINGS]), did_you_mean(ours, [*KNOWN], "")
             raise ConsilienceError(f"--columns {ours}=...", expected=expected, todo=todo)
-        parts = [source] if source in names else source.split(COLUMN_JOIN)
+        parts = [source] if source in [*names] else source
+        parts = parts.split(COLUMN_JOIN) if isinstance(parts, str) else [*parts]
         for part in parts:
             if part not in names:
                 found = f"no column '{part}' among {', '.join(names)}"

@@ -229,10 +229,10 @@ def factors(rows):
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
       "agree in 20.0 % of pairs.", "The agreement is 90.0 % for paraphrase."]),
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)],
-     ["The factors order and paraphrase change answers about equally: variants that differ in one "
+     ["Which of order and paraphrase changes most is not shown: variants that differ in one "
       "alone agree in 80.0 % and 90.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)],
-     ["The factors order and labels change answers about equally: variants that differ in one alone "
+     ["Which of order and labels changes most is not shown: variants that differ in one alone "
       "agree in 50.0 % and 50.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)],
      ["The order of the options (order) changes answers: variants that differ in nothing else "

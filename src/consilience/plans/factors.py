@@ -111,9 +111,10 @@ class Levels:
         return _some_of("labels", value, [*LABEL_STYLES])
 
     def template(self, value: str) -> Sequence[str]:
-        named = self.asked.template
-        known = templates_of([*([named] if named else []), *TEMPLATES])
-        return _some_of("template", value, [*known])
+        named = [self.asked.template] if self.asked.template else []
+        if value in ("", ALL) and len(own := templates_of(named)) > 1:
+            return [*own]  # of a file that has several
+        return _some_of("template", value, [*templates_of([*named, *TEMPLATES])])
 
     def shots(self, value: str) -> Sequence[str]:
         """Numbers of examples, or several draws of as many."""

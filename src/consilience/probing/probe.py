@@ -219,8 +219,8 @@ class ProbePlan(Displayed):
         if self.requests is not None:
             rows["Requests"] = f"about {self.requests:,} for {left:,} queries"
         rows["Time"] = (
-            f"about {duration(self.seconds)} to ask {left:,} queries, from {self.timed} timed "
-            f"ones; loading took {duration(self.loading)}"
+            f"at most about {duration(self.seconds)} to ask {left:,} queries, from {self.timed} "
+            f"timed ones; loading took {duration(self.loading)}"
         )
         title = f"Plan: {self.model} on {self.suite}. Nothing is written."
         lines = [title, *(f"{name:9} {text}" for name, text in rows.items())]

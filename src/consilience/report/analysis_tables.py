@@ -331,7 +331,7 @@ def _most_changed(view: FactorTables) -> Iterator[str]:
     what += " most" * bool(others) + ": variants that differ in nothing else"
     if alike:
         both = " and ".join(row["factor"] for row in (first, *alike))
-        what = f"The factors {both} change answers about equally: variants that differ in one alone"
+        what = f"Which of {both} changes most is not shown: variants that differ in one alone"
     yield f"{what} agree in {shares} of pairs."
     if rest := [
         f"{100 * of['value']:.1f} % for {of['factor']}" for of in others if of not in alike

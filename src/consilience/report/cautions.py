@@ -182,8 +182,8 @@ def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
         relations = f"{differ.height} of {counted(both.height, 'relation')}"
         yield {
             "what": f"{run.label} and {first.label} chose from different numbers of answers in "
-            f"{relations} (for example {group}: {sizes[0]:,} and {sizes[1]:,}; --candidates pieces "
-            "makes them equal)"
+            f"{relations} (for example {group}: {sizes[0]:,} and {sizes[1]:,}; ask both with "
+            "--candidates pieces)"
         }
 
 
@@ -324,8 +324,8 @@ CAUTIONS = (
     Condition(
         "unmatched", _unmatched,
         "{count} ({share}) match no option (open questions: no right answer) and count as wrong; "
-        "most often {texts}. Read them by a rule, such as --match contains or "
-        r"--match 'regex:([A-D])\W*$'.", "free-text.md",
+        "most often {texts}. Where they name an answer, read them by your own rule, such as "
+        "--match 'regex:winner is ([A-D])'.", "free-text.md",
     ),
     Condition(
         "unchecked", _unchecked,

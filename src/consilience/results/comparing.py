@@ -56,6 +56,11 @@ class Common:
                 shared = shared.join(other, on=keys, **how)
         if shared.is_empty():
             counts = ", ".join(f"{label} has {of.height:,}" for label, of in tables.items())
+            for name in (*QUERY, "gold"):
+                if not set.intersection(*({*of[name]} for of in tables.values())):
+                    counts += f"; no {name} is the same, such as "
+                    counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
+                    break
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",

@@ -191,11 +191,8 @@ def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
     """
     if len(runs) == 1 and isinstance(runs[0], Mapping):
-        labels = list(runs[0])
-        opened = [
-            replace(run, label=label)
-            for label, run in zip(labels, distinct_runs([*runs[0].values()]), strict=True)
-        ]
+        named = zip(runs[0], distinct_runs([*runs[0].values()]), strict=True)
+        opened = [replace(run, label=label) for label, run in named]
     else:
         opened = distinct_runs(runs)
     if not opened:

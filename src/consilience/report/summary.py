@@ -221,8 +221,9 @@ def _headlines(
         for name in several_factors(parts) if words.is_pooled else ():
             key = ("consistency", over, "", "factor", name)
             yield key, f"Consistency, {name}", f"same if only {name} differs"
-    orders = {len(of) for group in groups for of in group.design.levels.get("order", ())}
-    for metric, meaning in OF_JUDGES.items() if orders == {2} else ():
+    ordered = (group for group in groups if group.design.levels.get("order"))
+    is_judged = {len(group.candidates.words) for group in ordered} == {2}
+    for metric, meaning in OF_JUDGES.items() if is_judged else ():
         yield (metric, over, "", "whole", ""), label_of(metric), meaning
     for kind in KINDS:
         key = (VIOLATIONS, "all", "", "expectation", kind)

@@ -255,6 +255,9 @@ class Training:
         train, validation = options.train_groups, options.validation_groups
         group = "group" if new else "relation"
         locate(options.model)  # an impossible name raises
+        if not (train or validation):
+            expected = "--train-groups and --validation-groups, such as capital,author and currency"
+            raise ConsilienceError(f"no {group}s to train on", expected=expected)
         plan_of(
             self.asked((*train, *validation), None, options.vary), suite
         )  # what is unknown raises

@@ -157,7 +157,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
     write(path, [row("a", "x", model="m")])
     refused("no answers of 'n'; expected m", cs.score, path, model="n")
     (tmp_path / "t.jsonl").write_text('{"item": "a", "gold": "x", "answer": "x"}\n{"item": "a\n')
-    refused("t.jsonl:2: cannot be read", cs.score, tmp_path / "t.jsonl")
+    refused("t.jsonl:2: not JSON", cs.score, tmp_path / "t.jsonl")
 
 
 def test_a_verdict_decides_unless_a_rule_is_named(tmp_path):

@@ -552,8 +552,8 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert status == 0, err
     document = json.loads(out)
     notes = [
-        "2 of 16 training pairs of rte were too long and were truncated",
-        "1 of 8 validation pairs of rte were too long and were truncated",
+        "2 of 16 training pairs of rte were too long and were left out",
+        "1 of 8 validation pairs of rte were too long and were left out",
     ]
     assert document["warnings"] == notes
     assert len(re.findall(r"seed-[01]: update (\d+) of \1: validation accuracy", err)) == 2

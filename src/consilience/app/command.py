@@ -49,11 +49,12 @@ def read_defaults(ctx: click.Context, param: click.Parameter, file: Path | None)
         raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
     level: Any = ctx.find_root().command
     words = ctx.command_path.split()[1:]
-    for word in words:
+    for at, word in enumerate(words):
         refuse_unknown(level.commands, table, str(file), "table")
         for key, value in table.items():
             if not isinstance(value, dict):
-                found, expected = f"{key} = {value!r}", f"a table of options, [{key}]"
+                name = ".".join([*words[:at], key])
+                found, expected = f"{key} = {value!r}", f"a table of options, [{name}]"
                 raise ConsilienceError(found, expected=expected, where=str(file))
         table, level = table.get(word, {}), level.commands[word]
     known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
@@ -125,7 +126,8 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, of which long ones have a line of their own."""
-        records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
+        options = (one for one in self.get_params(ctx) if isinstance(one, click.Option))
+        records = [option.get_help_record(ctx) for option in options]
         with formatter.section("Options"):
             formatter.write_dl([*filter(None, records)], col_max=20)
 

@@ -99,12 +99,14 @@ COLUMNS: Columns = {
 def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
-    problems = [f"error: {fault}" for fault in suites.check_suite(suite, columns=names)]
+    problems = suites.check_suite(suite, columns=names)
     facts: dict[str, Any] = {"suite": suite, "problems": problems}
     if problems:
         total = f"{counted(len(problems), 'problem')} in '{suite}'"
         none = {"notes": pl.DataFrame(schema=ISSUES)}
-        return Output(none, facts=facts, faults=[*problems, total], status=2)
+        return Output(
+            none, facts=facts, faults=[*(f"error: {one}" for one in problems), total], status=2
+        )
     if is_task(suite):
         labels = ", ".join(load_task(suite).labels)
         size = f"a task of sentence pairs with the labels {labels}"

@@ -42,6 +42,7 @@ OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
 """The factors of tables, and of logs of what was exported: columns of their names."""
 
 PART = 2**24  # Bytes of a file that are parsed at once
+FIRST = 1000  # Rows of a file that show which columns it has
 
 RECORD_FIELDS: Mapping[str, Sequence[str]] = {
     factor: [f"metadata.{name}" for name in names.split()]
@@ -103,14 +104,20 @@ def frames_in(
         fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
         return record_parts(path, named), {**fields, **factors}
     cells = (row for _, row in read_rows(path))
-    first_row = [*islice(cells, 1)]
-    names = names or [name for row in first_row for name in row]
+    first_rows = [*islice(cells, FIRST)]
+    names = [*dict.fromkeys(name for row in first_rows for name in row)]
     plain = {plain_name(name): name for name in reversed(names)}
     own = {of: of for of in COLUMNS} | {of: name for of, name in OWN.items() if of not in factors}
     fields = {
         of: name if name in names else plain.get(plain_name(name), name) for of, name in own.items()
     } | known
-    lacking = [of for of in needed if {fields[of], fields[of].partition(".")[0]}.isdisjoint(names)]
+
+    def is_there(name: str) -> bool:
+        parts = [name] if name in names else map(str.strip, name.split(COLUMN_JOIN))
+        return not any({part, part.partition(".")[0]}.isdisjoint(names) for part in parts)
+
+    asked = dict.fromkeys([*needed, *(of for of in known if of in COLUMNS)])
+    lacking = [of for of in asked if not is_there(fields[of])]
     if "answer" in lacking and not {"scores", "error", "excluded"}.isdisjoint(names):
         lacking.remove("answer")
     if lacking and names:
@@ -120,8 +127,10 @@ def frames_in(
             expected=f"{listed(needed)}, in upper or lower case", where=str(path),
             todo=f"Name yours: consilience score {path} --columns {yours} (columns= in Python).",
         )  # fmt: skip
-    every = ({of: dig(row, name) for of, name in fields.items()} for row in chain(first_row, cells))
-    is_flat = {".", COLUMN_JOIN}.isdisjoint("".join([*names, *fields.values()]))
+    every = (
+        {of: dig(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)
+    )
+    is_flat = all(one in names or {".", COLUMN_JOIN}.isdisjoint(one) for one in fields.values())
     parts = table_parts(path, fields) if is_flat and path.suffix == ".jsonl" else frames_of(every)
     return parts, {of: name for of, name in fields.items() if of not in COLUMNS}
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -320,7 +321,8 @@ def gate(
     except ConsilienceError as error:
         if junit:
             case = "gate", "error", str(error).rstrip(".")
-            write_whole(junit, as_junit(str(path), [case], []))
+            with suppress(ConsilienceError, OSError):  # the error itself says more
+                write_whole(junit, as_junit(str(path), [case], []))
         raise
     if junit:
         cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]

@@ -84,17 +84,15 @@ class PairInput:
         self.tokenizer, self.reading = tokenizer, reading
         self.longest = min(tokenizer.model_max_length, positions(model))
 
-    def encode(self, forms: Sequence[Form], longest: int | None = None) -> list[Encoded]:
-        """The tokens of forms; of those above ``longest`` the ends of the longer sentences go."""
+    def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         encoded: list[Encoded] = []
         end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
-        cut = {} if longest is None else {"truncation": True, "max_length": longest - len(end)}
         for start in range(0, len(forms), PART):
             part = forms[start : start + PART]
             texts: list[list[str]] = [[as_string(form) for form in part]]
             if self.reading.joined == "pair":
                 texts = [[form[at].text for form in part] for at in (0, 1)]
-            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True, **cut)
+            columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True)
             names = [one for one in self.tokenizer.model_input_names if one in columns]
             for row in range(len(part)):
                 form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}

@@ -119,9 +119,9 @@ class Declared(click.Parameter):
         """The value as the function takes it; lists may be texts with commas."""
         if not self.is_list or value is None:
             return value if value is None else self.type(value, self, ctx)
-        values = value if isinstance(value, list | tuple) else [value]
+        values = _listed(value)
         if isinstance(value, Mapping) and self.option.joins:
-            lists = [of if isinstance(of, list | tuple) else [of] for of in value.values()]
+            lists = [*map(_listed, value.values())]
             texts = [self.option.joins.join(map(str, of)) for of in lists]
             values = [f"{name}={text}" for name, text in zip(value, texts, strict=True)]
         elif not self.option.is_repeated and isinstance(self, click.Option):
@@ -142,6 +142,12 @@ class Declared(click.Parameter):
         if self.option.is_repeated:
             return [argument for one in values for argument in (self.flag, one)]
         return [self.flag, ",".join(values)]
+
+
+def _listed(value: Any) -> list[Any]:
+    """The values of a list, a tuple, a range or an array; another value, also a frame, alone."""
+    is_one = isinstance(value, str | Mapping) or hasattr(value, "columns")
+    return [value] if is_one or not hasattr(value, "__iter__") else [*value]
 
 
 class DeclaredOption(Declared, click.Option):

@@ -267,7 +267,8 @@ def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
         yield TEMPLATES[spec]
     elif spec.endswith(".toml") and "{" not in spec:
         entries = read_document(Path(spec)).get("templates")
-        if not entries or not all(isinstance(entry, Mapping) for entry in entries):
+        is_list = isinstance(entries, list) and len(entries) > 0
+        if not is_list or not all(isinstance(entry, Mapping) for entry in entries):
             expected = "[[templates]] with name and text"
             raise ConsilienceError("no list of templates", expected=expected, where=spec)
         for number, entry in enumerate(entries, start=1):

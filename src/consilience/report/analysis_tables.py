@@ -362,7 +362,8 @@ def calum_table(rows: pl.DataFrame, title: str) -> Table:
     """
     is_form = (pl.col("metric") == "consistency") & (pl.col("kind") == "form")
     is_accuracy = (pl.col("metric") == "accuracy") & (pl.col("kind") == "whole")
-    rank = pl.col("task").replace_strict({task: at for at, task in enumerate(ORDER)}, default=99)
+    tasks = dict.fromkeys([*ORDER, *rows["task"]])
+    rank = pl.col("task").replace_strict({task: at for at, task in enumerate(tasks)})
     shown = rows.filter(is_form | is_accuracy).sort(rank, maintain_order=True)
     lines: dict[tuple[str, str], dict[str, Any]] = {}
     columns: Columns = {"model": Column(""), "Acc": Column("Acc", "share")}

@@ -212,12 +212,13 @@ def verdict(compared: pl.DataFrame, suite: Suite, flips: pl.DataFrame | None = N
             sentences.append(f"{runs}: {changes}; p < {CLEAR} {over}.")
             continue
         changed = ""
-        for row in () if flips is None else flips.filter(over="all", second=second).to_dicts():
+        of_runs = flips.filter(over="all", second=second).to_dicts() if flips is not None else []
+        for row in of_runs if not group else ():
             changed = f", but {round(row['changed'] * row['n']):,} of {row['n']:,} answers changed"
         sentences += [
             f"{runs}: no headline number differs clearly (p >= {CLEAR} {over}){changed}.",
             f"The largest difference is {_change(tested.row(0, named=True))}.",
-        ]
+        ][: 1 + bool(tested["difference"][0])]
     return sentences
 
 

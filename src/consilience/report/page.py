@@ -288,7 +288,7 @@ def _verdict(run: RunView) -> Iterator[str]:
     if len(judged) == len(OF_JUDGES):
         position, kappa = (judged[metric] for metric in OF_JUDGES)
         yield (
-            f"Its position preference is {position}: 0 is none, and at 100 the reply shown first "
+            f"Its position preference is {position}: 0 is none, and at 100 the option shown first "
             f"always wins. Its kappa with the labels is {kappa}: at 100 it is always right."
         )
 

@@ -22,7 +22,7 @@ from consilience.types import Relation, Suite, SuiteWords
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
 NO_OPTION = "no_option"
 OF_JUDGES = {
-    "position_preference": "toward the reply shown first; 0 is none",
+    "position_preference": "toward the option shown first; 0 is none",
     "label_kappa": "agreement with the labels above chance",
 }
 """Metric and meaning of the rows of questions with two options each, asked in both orders."""

@@ -31,7 +31,8 @@ def _is(kind: Any, expected: str, of: type = object) -> Callable[[Any], Any]:
     """A table, or a list that is not empty, of values of a type."""
 
     def parse(value: Any) -> Any:
-        if value == [] or not (isinstance(value, kind) and all(isinstance(at, of) for at in value)):
+        fits = (of is object or (type(at) is of and at != {}) for at in value)
+        if value == [] or not (isinstance(value, kind) and all(fits)):
             raise ConsilienceError(f"{value!r}", expected=expected)
         return value
 

@@ -80,19 +80,24 @@ class TaskPairs:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """The original forms of pairs as tokens, and positions of labels; so many were too long."""
+    """The original forms of pairs as tokens, and positions of labels; how many were left out."""
 
     forms: Sequence[Encoded]
     labels: Sequence[int]
-    truncated: int = 0
+    left_out: int = 0
 
     @classmethod
     def of(cls, task: Task, pairs: Pairs, reader: PairInput, longest: int) -> EncodedPairs:
-        """Forms of more than ``longest`` tokens are truncated."""
-        forms = [original(pair, task.indicators) for pair in pairs.items]
-        too_long = sum(len(form["input_ids"]) > longest for form in reader.encode(forms))
+        """Pairs whose form has more than ``longest`` tokens are left out; not all may be."""
+        encoded = reader.encode([original(pair, task.indicators) for pair in pairs.items])
         labels = [task.labels.index(pair.label) for pair in pairs.items]
-        return cls(reader.encode(forms, longest), labels, too_long)
+        both = zip(encoded, labels, strict=True)
+        kept = [(form, label) for form, label in both if len(form["input_ids"]) <= longest]
+        if not kept:
+            found = f"all {len(encoded)} pairs of {task.name} have more than {longest} tokens"
+            raise ConsilienceError(found, todo="Allow more: --max-length.")
+        forms, labels = (list(one) for one in zip(*kept, strict=True))
+        return cls(forms, labels, len(encoded) - len(kept))
 
     @property
     def lengths(self) -> list[int]:
@@ -232,11 +237,11 @@ class PairTrainer(BatchTrainer):
         """The pairs of each task that has some, the main task first."""
         of_pairs = [pairs for one in sources for pairs in (one.train, one.validation) if pairs]
         self.notes = [note for pairs in of_pairs for note in pairs.notes] + [
-            f"{pairs.truncated} of {len(pairs.forms)} {side} pairs of {name} were too long and "
-            "were truncated"
+            f"{pairs.left_out} of {len(pairs.forms) + pairs.left_out} {side} pairs of {name} were "
+            "too long and were left out"
             for side, of in (("training", self.training), ("validation", self.validation))
             for name, pairs in of.items()
-            if pairs.truncated
+            if pairs.left_out
         ]
         processes = int(PartialState().num_processes)  # type: ignore[has-type]
         self.batches = PairBatches(

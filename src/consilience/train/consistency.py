@@ -140,6 +140,9 @@ class Training:
                 named = {"train_groups": ("train",), "validation_groups": ("validation",)}
         else:
             suite = suites.load_suite(options.suite)
+        if options.text and options.text.suffix.lower() not in ("", ".txt", ".md"):
+            expected = "a text file, .txt, with a text a line"
+            raise ConsilienceError("--text", expected=expected, where=str(options.text))
         lines = read_text(options.text).splitlines() if options.text else []
         texts = [*filter(None, map(str.strip, lines))]
         return cls(replace(options, **named), suite, texts).with_defaults()

@@ -43,7 +43,7 @@ from consilience.train.consistency import (
     text_losses,
     train,
 )
-from consilience.train.trainer import is_first_process, quiet_transformers
+from consilience.train.trainer import TrainingFolder, is_first_process, quiet_transformers
 from consilience.types import Suite
 
 MARGIN = 2.0
@@ -86,6 +86,9 @@ def train_and_measure(
     options, measures = training.options, measures_of(training)
     is_first, kind = is_first_process(options.device), training.load().kind
     before, texts, outcomes = dict[str, CountedRun](), None, list[Outcome]()
+    for seed in options.seeds:  # before anything is trained; a vote trains another model
+        settings = training.with_options(seeds=(seed,)).settings
+        TrainingFolder(folder / f"seed-{seed}", settings).refuse_other("weights")
     if is_first:
         progress.say("measuring the model before")
         before = _measured(measures, options.model, folder / "before")

@@ -56,12 +56,20 @@ class TrainingFolder:
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             found, todo = "not empty, and not the folder of a training", f"{OTHER_OUT}."
             raise ConsilienceError(found, where=str(self.path), todo=todo)
-        if is_finished or any(self.path.glob("checkpoint*")):
-            now = json.loads(json.dumps(self.settings))
-            refuse_other_run(self.record()["settings"], now, self.path)
-        else:
+        if not self.refuse_other():
             self.write(finished=False)
         return is_finished
+
+    def refuse_other(self, *free: str) -> bool:
+        """Whether a training was begun here; one with other settings but ``free`` ones raises."""
+        if not (self.path / FILE).exists():
+            return False
+        record = self.record()
+        if is_begun := bool(record["finished"]) or any(self.path.glob("checkpoint*")):
+            same = {name: record["settings"].get(name) for name in free}
+            now = json.loads(json.dumps(self.settings)) | same
+            refuse_other_run(record["settings"], now, self.path)
+        return is_begun
 
     def record(self) -> dict[str, Any]:
         """The record of the training: ``settings``, whether it is ``finished``, the result."""

@@ -7,7 +7,6 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -319,10 +318,9 @@ def gate(
         record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
         made = Gate(f"{name} on {suite.name}", record, checks, notes)
     except ConsilienceError as error:
-        if junit:
+        if junit and junit.parent.is_dir():
             case = "gate", "error", str(error).rstrip(".")
-            with suppress(ConsilienceError, OSError):  # the error itself says more
-                write_whole(junit, as_junit(str(path), [case], []))
+            write_whole(junit, as_junit(str(path), [case], []))
         raise
     if junit:
         cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]

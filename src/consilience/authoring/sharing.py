@@ -99,7 +99,7 @@ COLUMNS: Columns = {
 def checked_suite(suite: str, columns: Sequence[str] | None) -> Output:
     """Every error in the files of a suite; without any, what the checks find, and its sizes."""
     names = columns_of(columns)
-    problems = suites.check_suite(suite, columns=names)
+    problems = [*map(str, suites.check_suite(suite, columns=names))]
     facts: dict[str, Any] = {"suite": suite, "problems": problems}
     if problems:
         total = f"{counted(len(problems), 'problem')} in '{suite}'"

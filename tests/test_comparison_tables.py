@@ -70,8 +70,8 @@ def rows_of(values, n=13):
       "50.0 % (+10.0 points, 95 % CI -10.0 to +10.0); p < 0.05 after Holm's correction over 2 headline numbers."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.2, 0.03, math.nan)],
      ["b against a: no headline number differs clearly (p >= 0.05 after Holm's correction over 2 "
-      "headline numbers), but 3 of 20 answers changed.",
-      "The largest difference is consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to "
+      "headline numbers), but 3 of 20 answers changed; "
+      "the largest difference is consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to "
       "+10.0)."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.9, 0.001, 0.1),
       ("corrected_consistency", math.nan, math.nan, math.nan)],  # against constant answers

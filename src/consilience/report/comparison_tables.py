@@ -211,14 +211,14 @@ def verdict(compared: pl.DataFrame, suite: Suite, flips: pl.DataFrame | None = N
             changes = ", ".join(map(_change, clear))
             sentences.append(f"{runs}: {changes}; p < {CLEAR} {over}.")
             continue
-        changed = ""
+        found = f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})"
         of_runs = flips.filter(over="all", second=second).to_dicts() if flips is not None else []
         for row in of_runs if not group else ():
             changed = f", but {round(row['changed'] * row['n']):,} of {row['n']:,} answers changed"
-        sentences += [
-            f"{runs}: no headline number differs clearly (p >= {CLEAR} {over}){changed}.",
-            f"The largest difference is {_change(tested.row(0, named=True))}.",
-        ][: 1 + bool(tested["difference"][0])]
+            found += changed if row["changed"] else ", and no answer changed"
+        if tested["difference"][0]:
+            found += f"; the largest difference is {_change(tested.row(0, named=True))}"
+        sentences.append(f"{found}.")
     return sentences
 
 

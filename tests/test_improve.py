@@ -416,7 +416,8 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, weight=2.0)
     refused("another run: its limit is", train, spec, out, limit=1, seeds=(42, 43))
     assert {path.name for path in out.iterdir()} == {"before", "seed-42"}, "nothing was trained"
-    for text in ("[]", "{", "7", json.dumps({"settings": {}})):
+    damaged = ({"settings": {}}, {"settings": {}, "finished": True})
+    for text in ("[]", "{", "7", *map(json.dumps, damaged)):
         record.write_text(text)
         refused(r"training\.json: not the record of a training", train, spec, out)
 

@@ -76,7 +76,8 @@ class TrainingFolder:
         path = self.path / FILE
         try:
             record: dict[str, Any] = parse_json(path.read_bytes())
-            return {"settings": record["settings"], "finished": record["finished"], **record}
+            needed = ("settings", "finished", *["validation"] * bool(record["finished"]))
+            return {name: record[name] for name in needed} | record
         except (OSError, ValueError, TypeError, KeyError) as error:
             found = f"not the record of a training: {reason_of(error)}"
             todo = f"Restore it. {OTHER_OUT}, or remove the folder, to train again."

@@ -125,7 +125,7 @@ def frames_in(
         raise ConsilienceError(
             f"no column {listed([fields[of] for of in lacking])} among {', '.join(names)}",
             expected=f"{listed(needed)}, in upper or lower case", where=str(path),
-            todo=f"Name yours: consilience score {path} --columns {yours} (columns= in Python).",
+            todo=f"Name yours: consilience score --columns {yours}, or columns= in Python.",
         )  # fmt: skip
     every = (
         {of: dig(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)

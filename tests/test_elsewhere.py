@@ -643,3 +643,20 @@ def test_sentence_pairs_come_back_with_their_forms(consilience, tmp_path):
     assert found == [1, 0.5, 1]
     assert {*result.answers["subject"]} == {"Rome is old.", "A dog."}
     assert read_answers(result.run.path)["group"].unique().to_list() == ["rte"]
+
+
+@pytest.mark.parametrize(("columns", "message"), [
+    ({"options": "o1+o3"}, "no column o1.o3 among item, style, gold"),
+    ({"prompt": "none"}, "no column none among"), ({"aliases": "o1"}, "a factor called 'aliases'"),
+])  # fmt: skip
+def test_a_column_that_is_named_is_there(columns, message):
+    """Options in two columns, a variant by name; the first row has no answer."""
+    rows = [dict(zip(("item", "style", "answer", "gold", "o1", "o2"), of, strict=True)) for of in (
+        ("a", "x", None, "1", "1", "2"), ("a", "y", "2", "1", "1", "2"),
+        ("b", "x", "3", "3", "3", "4"), ("b", "y", "3", "3", "3", "4"),
+    )]  # fmt: skip
+    del rows[0]["answer"]
+    result = cs.score(rows, columns={"variant": "style", "options": ["o1", "o2"]})
+    assert result.suite.relations[0].design.variants == ("template=x", "template=y")
+    assert result.run.answers["option"].to_list() == [None, 1, 0, 0]
+    refused(message, cs.score, rows, columns=columns)

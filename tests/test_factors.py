@@ -20,6 +20,7 @@ from consilience.plans import plan_of
 from consilience.plans.factors import factors_of
 from consilience.plans.presentation import TEMPLATES, Presentation, Template, orders_of, present
 from consilience.plans.questions import Presented
+from consilience.results.evaluation import suite_to_ask
 from consilience.suites.question_suites import load_questions, select_questions
 
 PHRASINGS = {"": ("What is the capital of France?", "Which city is France's capital?")}
@@ -513,3 +514,12 @@ def test_languages_that_do_not_vary(tmp_path, languages):
     suite_of(tmp_path, [row | {"question": texts[name], "language": name} for name in languages])
     prompts = prompts_of(tmp_path / "own.jsonl", vary=["order=reversed"]).values()
     assert [texts["fr"] in prompt for prompt in prompts] == [True] * 2
+
+
+def test_all_templates_of_a_file_are_those_of_the_file(tmp_path):
+    file = tmp_path / "t.toml"
+    text = '[[templates]]\nname = "{0}"\ntext = "{0} {{question}} {{options}}"\n'
+    file.write_text(text.format("one") + text.format("two"))
+    rows = [{"question": f"{at}?", "answer": "x", "options": ["x", "y"]} for at in range(2)]
+    suite = suite_to_ask(rows, template=str(file), vary=["template=all"])
+    assert {*suite.relations[0].design.levels["template"]} == {"one", "two"}

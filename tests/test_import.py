@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import tempfile
 
 import pytest
 
@@ -142,9 +143,8 @@ def test_what_fails_changes_no_file_and_names_the_folder(write_suite, tmp_path, 
     new = "relation,pattern,subject,object,item\ncapital,[Y] in [X],Peru,Lima,x\n"
     twice = table(tmp_path / "a.csv", new + "capital,,France,Lyon,x\n")
     message = refused("the suite would have an error", imported, twice, folder)
-    assert f"{folder}/facts.jsonl" in message and message.count("/tmp/") == message.count(
-        str(folder)
-    )
+    assert f"{folder}/facts.jsonl" in message
+    assert tempfile.gettempdir() not in message.replace(str(folder), "")
     calls, fsync = [], os.fsync
 
     def full(descriptor):

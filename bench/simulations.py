@@ -23,7 +23,7 @@ import polars as pl
 from scipy.special import expit, stdtr
 
 from consilience.analysis.factor_effects import exact_parts
-from consilience.core import expectations
+from consilience.core import factors as core
 from consilience.core.factors import WHOLE, Factor, FactorialDesign
 from consilience.core.items import Floats, Ints
 from consilience.gating.gate import Rule
@@ -638,12 +638,12 @@ def expected(sizes: Sequence[int], a: float, b: float, variants: int, generator:
         differs = np.vstack([no, no ^ (generator.random((size, variants)) < rate)])
         texts = np.where(differs, "no", "yes").tolist()
         items = [f"{component} {at}" for at in range(size + 1)]
-        asked = [expectations.Reference(item, ("yes", "no")) for item in items]
+        asked = [core.Reference(item, ("yes", "no")) for item in items]
         replies = {(of.item, name): text for of, row in zip(asked, texts, strict=True)
                    for name, text in zip(names, row, strict=True)}  # fmt: skip
         for last in asked[1:]:
-            pair_of = expectations.Expectation("same", (asked[0],), last, {})
-            every.append(tuple(expectations.instances(pair_of, replies, names, {})))
+            pair_of = core.Expectation("same", (asked[0],), last, {})
+            every.append(tuple(core.instances(pair_of, replies, names, {})))
     return grid_of(np.zeros((1, 1), dtype=np.int64), instances=tuple(every))
 
 

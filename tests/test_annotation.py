@@ -26,7 +26,7 @@ from consilience.core.items import TextPair
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters
-from consilience.suites.layouts import load_folder
+from consilience.suites.facts import load_folder
 from consilience.suites.pairs import TASKS, Pairs, chosen
 from consilience.types import Suite
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.core.expectations import Expectation, Reference, instances
+from consilience.core.factors import Expectation, Reference, instances
 from consilience.metrics import chance
 from consilience.metrics.definitions import _distributions
 from consilience.metrics.registry import METRICS, Places

@@ -22,7 +22,7 @@ from consilience.cli import program
 from consilience.core import provenance
 from consilience.options import parameters
 from consilience.options.probe import ProbeOptions
-from consilience.suites import layouts as fetch_module
+from consilience.suites import facts as fetch_module
 
 HEAVY = (
     "torch", "transformers", "polars", "pydantic", "typer", "numpy", "scipy", "sklearn", "rich",

@@ -9,7 +9,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal
-from consilience.analysis.flips import FLIP_SCHEMA, KINDS, LOST, MOVED, WON, flip_rows
+from consilience.analysis.examples import FLIP_SCHEMA, KINDS_OF_FLIPS, LOST, MOVED, WON, flip_rows
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.counts import Prepared, asked_of_all
@@ -219,7 +219,7 @@ def test_a_subject_with_several_golds_counts_once_and_any_of_them_is_right():
     assert flip_verdict(pl.DataFrame([row], FLIP_SCHEMA), suite)[0].endswith(
         "16.7 % from wrong to wrong, 16.7 % from right to right.")  # fmt: skip
     assert (row["n"], row["items"], row["changed"]) == (6, 2, 5 / 6)
-    assert [row[name] for name in KINDS] == [2 / 6, 1 / 6, 1 / 6]
+    assert [row[name] for name in KINDS_OF_FLIPS] == [2 / 6, 1 / 6, 1 / 6]
     assert changed["flip"].to_list() == [WON, "right to right", MOVED, LOST, LOST]
     part = one.with_columns(answer=pl.when(pl.col("item") != "0").then("answer"))
     assert numbers_of(part, two, suite=suite)[0] == row, "one has no answer"

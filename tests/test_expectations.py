@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 import consilience as cs
 from checks import output, refusal, refused
 from conftest import ROOT, cases
-from consilience.core.expectations import Expectation, Reference, instances
-from consilience.core.factors import Design, Factor, FactorialDesign
+from consilience.core.factors import (
+    Design,
+    Expectation,
+    Factor,
+    FactorialDesign,
+    Reference,
+    instances,
+)
 from consilience.core.items import Choice, Question
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -30,8 +36,12 @@ from consilience.report.analysis_tables import violation_examples
 from consilience.report.comparison_tables import comparison_table
 from consilience.runs.run import Run
 from consilience.suites import check_suite
-from consilience.suites.expectations import expectations_of_rows, with_expectations
-from consilience.suites.question_suites import load_questions, select_questions
+from consilience.suites.question_suites import (
+    expectations_of_rows,
+    load_questions,
+    select_questions,
+    with_expectations,
+)
 from consilience.suites.questions import Questions
 from consilience.types import PAIR_WORDS, Candidates, Relation, Suite
 from grids import grid_of

@@ -19,8 +19,7 @@ import reference
 from checks import refused
 from conftest import FAMILIES, MASKED, SEQ2SEQ, _tokenizer
 from consilience.core.errors import Loading
-from consilience.core.items import Choice, Prompt, Question, TextPair
-from consilience.core.patterns import Pattern
+from consilience.core.items import Choice, Pattern, Prompt, Question, TextPair
 from consilience.models import load_model, load_prompt_model
 from consilience.models.batches import text_logprobs
 from consilience.models.classifier import PairFormat, load_pair_classifier

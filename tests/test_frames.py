@@ -9,8 +9,8 @@ from polars.testing import assert_frame_equal
 
 from checks import refused
 from consilience import Pattern, Suite, load_suite, measure, read_answers
-from consilience.files.tables import as_pandas, as_polars
-from consilience.suites.layouts import save_suite
+from consilience.files.rows import as_pandas, as_polars
+from consilience.suites.facts import save_suite
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
 FACTS = {"subject": ["Redis", "PostgreSQL"], "object": [6379, 5432]}

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from checks import output, refusal
 from conftest import WORDS, cases
-from consilience.core.expectations import Expectation, Reference
+from consilience.core.factors import Expectation, Reference
 from consilience.metrics.differences import compare
 from consilience.options.probe import ProbeOptions
 from consilience.options.training import ImproveOptions

@@ -12,8 +12,7 @@ from checks import output, refusal, refused
 from consilience.core.items import Choice, Question
 from consilience.runs.run import Run
 from consilience.suites import check_suite
-from consilience.suites.known import KNOWN
-from consilience.suites.question_suites import SUITE_NAMES, load_questions
+from consilience.suites.question_suites import KNOWN, SUITE_NAMES, load_questions
 from hub_server import serving
 
 FEATURES = {"answer": {"names": ["A", "B", "C", "D"], "_type": "ClassLabel"}}

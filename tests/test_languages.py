@@ -13,8 +13,7 @@ from consilience import compare, score, suites
 from consilience.authoring.checks import audit
 from consilience.core.factors import Design
 from consilience.core.free_text import RULES, match
-from consilience.core.items import Choice
-from consilience.core.patterns import Pattern
+from consilience.core.items import Choice, Pattern
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
 from consilience.elsewhere.exports import export_prompts
@@ -29,8 +28,7 @@ from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
-from consilience.suites.facts import select_languages
-from consilience.suites.layouts import save_suite
+from consilience.suites.facts import save_suite, select_languages
 from consilience.suites.question_suites import BLANK, WORDS, questions_of_suite, words_in
 from consilience.types import Query
 

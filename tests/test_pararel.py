@@ -11,8 +11,8 @@ import pytest
 from checks import refused
 from consilience import load_suite
 from consilience.suites import check_suite
-from consilience.suites import layouts as module
-from consilience.suites.layouts import _RELATIONS, SOURCES, altered, fetch, listing
+from consilience.suites import facts as module
+from consilience.suites.facts import _RELATIONS, SOURCES, altered, fetch, listing
 
 TEXTS = ["[X] is in [Y].", "[Y] holds [X]."]
 

@@ -115,7 +115,7 @@ def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
 SIGNALLED = """
 import atexit, json, os, signal, sys
 from consilience import cli
-from consilience.authoring import sharing as named_suites
+from consilience.authoring import checks as named_suites
 
 real = named_suites.suites.data_dir
 

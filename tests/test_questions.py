@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from checks import refused
 from conftest import cases
 from consilience import load_suite
-from consilience.authoring.checks import audit
-from consilience.authoring.sharing import sizes_of
-from consilience.core.expectations import Expectation, Reference
+from consilience.authoring.checks import audit, sizes_of
+from consilience.core.factors import Expectation, Reference
 from consilience.core.items import Choice, Question
 from consilience.suites import check_suite, load_any
 from consilience.suites.question_suites import load_questions, select_questions

@@ -29,7 +29,7 @@ from consilience.reproduce.reproduction import (
     beside_table,
     make,
 )
-from consilience.suites.layouts import _RELATIONS
+from consilience.suites.facts import _RELATIONS
 from consilience.suites.pairs import TASKS
 from test_docs import parse
 

@@ -12,7 +12,7 @@ import pytest
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
-from consilience.files import tables
+from consilience.files import rows as module
 from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
 
@@ -54,7 +54,7 @@ def test_a_prepared_table_has_no_texts_and_its_groups_need_not_be_together(monke
     mixed = pl.concat(
         [table.with_row_index("row") for table in (answers, others)]
     ).sort("row", maintain_order=True).drop("row")  # fmt: skip
-    monkeypatch.setattr(tables, "PART", 30)
+    monkeypatch.setattr(module, "PART", 30)
     together, apart = Prepared(whole, suite), Prepared(mixed, suite)
     assert pl.String not in together.coded.dtypes
     assert together.coded.estimated_size() <= 64 * whole.height

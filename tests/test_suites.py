@@ -12,13 +12,11 @@ import pytest
 from checks import output, refused
 from conftest import cases, real_data
 from consilience import Suite, load_suite
-from consilience.authoring.checks import audit
-from consilience.authoring.sharing import sizes_of
+from consilience.authoring.checks import audit, sizes_of
 from consilience.core.factors import Edge
 from consilience.core.items import Choice, Question
 from consilience.suites import check_suite
-from consilience.suites.facts import sample_facts, select_relations
-from consilience.suites.layouts import load_folder
+from consilience.suites.facts import load_folder, sample_facts, select_relations
 from consilience.suites.question_suites import MINI, is_questions, load_questions
 from consilience.suites.questions import Questions
 from consilience.types import Fact

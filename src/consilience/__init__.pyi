@@ -1,10 +1,10 @@
 """The public names; each is imported when it is first used."""
 
-from consilience.authoring.sharing import fetch_suite as fetch_suite
-from consilience.authoring.sharing import list_suites as list_suites
-from consilience.authoring.sharing import new_suite as new_suite
-from consilience.authoring.sharing import suite_cautions as suite_cautions
-from consilience.authoring.sharing import suite_stats as suite_stats
+from consilience.authoring.checks import fetch_suite as fetch_suite
+from consilience.authoring.checks import list_suites as list_suites
+from consilience.authoring.checks import new_suite as new_suite
+from consilience.authoring.checks import suite_cautions as suite_cautions
+from consilience.authoring.checks import suite_stats as suite_stats
 from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.commands.runs import analyze_edits as analyze_edits
 from consilience.commands.runs import analyze_examples as analyze_examples
@@ -31,8 +31,8 @@ from consilience.commands.suite import rewrite_patterns as rewrite_patterns
 from consilience.commands.suite import score_sheets as score_sheets
 from consilience.core.errors import ConsilienceError as ConsilienceError
 from consilience.core.items import Choice as Choice
+from consilience.core.items import Pattern as Pattern
 from consilience.core.items import Question as Question
-from consilience.core.patterns import Pattern as Pattern
 from consilience.elsewhere.exports import export_prompts as export_prompts
 from consilience.metrics.measure import mean_over_runs as mean_over_runs
 from consilience.metrics.measure import measure as measure
@@ -52,7 +52,7 @@ from consilience.runs.run import Run as Run
 from consilience.runs.run import read_answers as read_answers
 from consilience.suites import check_suite as check_suite
 from consilience.suites import load_suite as load_suite
-from consilience.suites.layouts import save_suite as save_suite
+from consilience.suites.facts import save_suite as save_suite
 from consilience.suites.question_suites import load_questions as load_questions
 from consilience.suites.questions import Questions as Questions
 from consilience.types import Candidates as Candidates

@@ -15,22 +15,22 @@ from functools import cached_property
 from typing import Any, Literal
 
 from consilience.core.errors import By, ConsilienceError, Protocol, did_you_mean
-from consilience.core.expectations import Expectation
-from consilience.core.factors import Design, Edge, VariantPair
+from consilience.core.factors import Design, Edge, Expectation, VariantPair
+from consilience.core.items import ENGLISH, Names, Pattern, written_names
 from consilience.core.items import Scores as Scores  # noqa: PLC0414
-from consilience.core.patterns import ENGLISH, Names, Pattern, written_names
 from consilience.core.text import counted
 from consilience.files.read import Problems
 from consilience.files.rows import (
+    THE_FRAME,
     Column,
     Row,
+    frame_rows,
     language_tag,
     line,
     names_of,
     raise_all,
     read_table,
 )
-from consilience.files.tables import THE_FRAME, frame_rows
 
 Cardinality = Literal["N-1", "N-M"]
 

@@ -20,7 +20,7 @@ import polars as pl
 from consilience import suites
 from consilience.authoring.checks import has_words, normal_form
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.patterns import ENGLISH, Names
+from consilience.core.items import ENGLISH, Names
 from consilience.core.text import counted
 from consilience.files.read import Problems, dialect_of, read_cells, read_rows, read_text
 from consilience.files.rows import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from consilience import suites
-from consilience.analysis.syntax import load_parser
+from consilience.analysis.patterns import load_parser
 from consilience.authoring.importing import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, Advance, Progress, unknown_name
 from consilience.core.text import counted

@@ -17,8 +17,14 @@ from consilience import suites
 from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
 from consilience.authoring.importing import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, ConsilienceError, Progress
-from consilience.core.items import DEFAULT_LANGUAGE, NoAnswer, Prompt
-from consilience.core.patterns import ENGLISH, OBJECT_SLOT, SUBJECT_SLOT
+from consilience.core.items import (
+    DEFAULT_LANGUAGE,
+    ENGLISH,
+    OBJECT_SLOT,
+    SUBJECT_SLOT,
+    NoAnswer,
+    Prompt,
+)
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows

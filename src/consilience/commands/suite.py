@@ -22,8 +22,8 @@ suite_group = Group("suite", "List, make, check, rewrite, export and annotate su
 @suite_group.command("list", "suite list")
 def suite_list() -> Output:
     """List the suites that have a name, with their folders."""
-    from consilience.authoring import sharing
-    return sharing.listed_suites()
+    from consilience.authoring import checks
+    return checks.listed_suites()
 
 
 @suite_group.command("new", "suite new my-questions")
@@ -38,8 +38,8 @@ def suite_new(
     The folder has the data and a README that explains its columns. An existing folder must be
     empty.
     """
-    from consilience.authoring import sharing
-    return sharing.made_suite(folder, kind)
+    from consilience.authoring import checks
+    return checks.made_suite(folder, kind)
 
 
 @suite_group.command("fetch", "suite fetch pararel")
@@ -50,8 +50,8 @@ def suite_fetch(
     progress: Progress = SILENT,
 ) -> Output:
     """Download a suite of the papers, and check every file."""
-    from consilience.authoring import sharing
-    return sharing.fetched_suite(name, data_dir, progress)
+    from consilience.authoring import checks
+    return checks.fetched_suite(name, data_dir, progress)
 
 
 @suite_group.command("check", "suite check questions.csv")
@@ -66,8 +66,8 @@ def suite_check(
     paper, or questions, phrasings and options. Notes point out what is no error but changes what
     the numbers mean (docs/making-suites.md).
     """
-    from consilience.authoring import sharing
-    return sharing.checked_suite(suite, columns)
+    from consilience.authoring import checks
+    return checks.checked_suite(suite, columns)
 
 
 @suite_group.command("export", "suite export pararel --groups P36 --out prompts.csv")

@@ -22,7 +22,7 @@ from consilience.core.items import Ask, Choice, Question, as_string
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import counted
 from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_several
-from consilience.files.tables import text_of
+from consilience.files.rows import text_of
 from consilience.files.write import make_folder, write_whole
 from consilience.options import parameters, takes
 from consilience.options.others import ExportOptions, ScoreOptions

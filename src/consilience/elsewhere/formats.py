@@ -30,8 +30,7 @@ from consilience.files.read import (
     read_lines,
     read_rows,
 )
-from consilience.files.rows import plain_name
-from consilience.files.tables import text_of
+from consilience.files.rows import plain_name, text_of
 from consilience.runs.run import no_run
 from consilience.suites.questions import COLUMN_JOIN
 

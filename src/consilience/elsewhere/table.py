@@ -41,8 +41,7 @@ from consilience.core.free_text import Rule
 from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Prompt, Question, Scores, padded
 from consilience.core.schemas import QUERIES_SCHEMA
 from consilience.core.text import counted, listed, visible
-from consilience.files.rows import list_in
-from consilience.files.tables import different, joined, repeated, text_of
+from consilience.files.rows import different, joined, list_in, repeated, text_of
 from consilience.plans.asking import judge
 from consilience.plans.presentation import LABEL_STYLES, labels_of
 from consilience.plans.questions import (

@@ -10,11 +10,10 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, missing_column
-from consilience.core.expectations import NO_OPTION, Instance, instances
-from consilience.core.factors import LETTERS, WHOLE, Design, Part
+from consilience.core.factors import LETTERS, NO_OPTION, WHOLE, Design, Instance, Part, instances
 from consilience.core.free_text import normalized
 from consilience.core.schemas import REASONS
-from consilience.files.tables import as_polars, different, joined, repeated
+from consilience.files.rows import as_polars, different, joined, repeated
 from consilience.metrics.registry import (
     METRICS,
     OF_OPTIONS,

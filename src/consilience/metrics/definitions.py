@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from consilience.core.expectations import Instance, linked_questions
+from consilience.core.factors import Instance, linked_questions
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics import chance
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally, metric

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.expectations import Counted
-from consilience.core.factors import LETTERS, Design, VariantPair
+from consilience.core.factors import LETTERS, Counted, Design, VariantPair
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Relation

@@ -12,8 +12,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
-from consilience.core.items import Ask, Group, Ints, Item, Scores
-from consilience.core.patterns import OBJECT_SLOT
+from consilience.core.items import OBJECT_SLOT, Ask, Group, Ints, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
 from consilience.options.probe import ProbeOptions

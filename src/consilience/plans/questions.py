@@ -13,8 +13,14 @@ import polars as pl
 
 from consilience import suites
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
-from consilience.core.expectations import Expectation
-from consilience.core.factors import FACTORS, OF_OPTIONS, Design, Factor, FactorialDesign
+from consilience.core.factors import (
+    FACTORS,
+    OF_OPTIONS,
+    Design,
+    Expectation,
+    Factor,
+    FactorialDesign,
+)
 from consilience.core.free_text import (
     DEFAULT_RULE,
     DEFAULT_RULES,

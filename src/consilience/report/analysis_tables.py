@@ -11,8 +11,7 @@ import polars as pl
 
 from consilience.analysis.examples import Example
 from consilience.analysis.factor_effects import FactorTables
-from consilience.core.expectations import KINDS
-from consilience.core.factors import FACTORS
+from consilience.core.factors import EXPECTATIONS, FACTORS
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.statistics import CLEAR
@@ -416,5 +415,5 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
                 above = row["variant"]
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
             last_rows.append(len(rows) - 1)
-        title = f"{group}, {kind} ({KINDS[str(kind)]}): examples of violations"
+        title = f"{group}, {kind} ({EXPECTATIONS[str(kind)]}): examples of violations"
         yield Table(title, columns, rows, rules=last_rows)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from consilience.analysis.flips import KINDS, LOST, WON
+from consilience.analysis.examples import KINDS_OF_FLIPS, LOST, WON
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
 from consilience.core.text import counted
@@ -236,7 +236,7 @@ def _change(row: Row) -> str:
 FLIPS: Columns = {
     "name": Column("part"), "changed": Column("changed", "share"),
     ("low", "high"): Column(CI, "share"), LOST: Column("right → wrong", "share"),
-    WON: Column("wrong → right", "share"), KINDS[2]: Column("wrong → wrong", "share"),
+    WON: Column("wrong → right", "share"), KINDS_OF_FLIPS[2]: Column("wrong → wrong", "share"),
     "p": Column("p", "p"), "p_holm": P_HOLM, "n": Column("answers", "count"),
 }  # fmt: skip
 """Which answers differ between two runs (``FLIP_SCHEMA``)."""
@@ -283,8 +283,8 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
         if row["changed"] == 0:
             sentences.append(f"{runs}: none of {counted(row['n'], 'answer')} changed.")
             continue
-        shares = [f"{100 * row[of]:.1f} % from {of}" for of in KINDS if row[of] > 0]
-        if (rest := row["changed"] - sum(row[kind] for kind in KINDS)) > TIE:
+        shares = [f"{100 * row[of]:.1f} % from {of}" for of in KINDS_OF_FLIPS if row[of] > 0]
+        if (rest := row["changed"] - sum(row[kind] for kind in KINDS_OF_FLIPS)) > TIE:
             shares.append(f"{100 * rest:.1f} % from right to right")
         bounds = f" ({CI} {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         sentences.append(

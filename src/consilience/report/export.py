@@ -17,7 +17,7 @@ import polars as pl
 
 from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted, visible
-from consilience.files.tables import as_pandas
+from consilience.files.rows import as_pandas
 from consilience.files.write import write_whole
 from consilience.report.cautions import SHOWN
 from consilience.report.table import (

@@ -29,9 +29,8 @@ from consilience.analysis.patterns import (
     pattern_table,
     with_changes,
 )
-from consilience.core import expectations
 from consilience.core.errors import By
-from consilience.core.factors import Kind
+from consilience.core.factors import EXPECTATIONS, Kind
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import visible
 from consilience.endpoints.usage import cost_in_words
@@ -439,7 +438,7 @@ def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
     kinds = rows["kind"].unique(maintain_order=True)
     rows = rows.with_columns(pl.col("group").replace(names))
     rows = rows if len(runs) > 1 else rows.drop("run")
-    notes = [f"{kind}: {text}" for kind, text in expectations.KINDS.items() if kind in kinds]
+    notes = [f"{kind}: {text}" for kind, text in EXPECTATIONS.items() if kind in kinds]
     notes.append("applicable: a map has the first answers, counted in each variant")
     title = "Violated expectations, in percent"
     yield frame_table(rows, title, VIOLATION_RATES, notes)

@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import Protocol
-from consilience.core.expectations import KINDS
-from consilience.core.factors import ORIGINAL, Kind, several_factors
+from consilience.core.factors import EXPECTATIONS, ORIGINAL, Kind, several_factors
 from consilience.core.text import counted, spread
 from consilience.metrics.measure import FEWEST, legible
 from consilience.metrics.registry import label_of
@@ -225,7 +224,7 @@ def _headlines(
     is_judged = {len(group.candidates.words) for group in ordered} == {2}
     for metric, meaning in OF_JUDGES.items() if is_judged else ():
         yield (metric, over, "", "whole", ""), label_of(metric), meaning
-    for kind in KINDS:
+    for kind in EXPECTATIONS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
         yield key, f"Violations, {kind}", "violated expectations"
     none = (NO_OPTION, "all", "", "whole", "")

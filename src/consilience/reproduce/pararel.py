@@ -13,7 +13,7 @@ import polars as pl
 from scipy.stats import binomtest
 
 from consilience.analysis.patterns import correlation_table
-from consilience.authoring.sharing import sizes_of
+from consilience.authoring.checks import sizes_of
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm
 from consilience.options.probe import ProbeOptions
@@ -33,7 +33,7 @@ from consilience.reproduce.recipe import (
 from consilience.results.analyses import analyze_representations
 from consilience.runs.run import read_answers
 from consilience.suites import load_suite
-from consilience.suites.layouts import N_TO_1
+from consilience.suites.facts import N_TO_1
 
 TRAIN, VALIDATION = ("P364", "P138", "P449"), ("P159", "P176", "P37")
 TEST = [relation for relation in N_TO_1 if relation not in TRAIN + VALIDATION]

@@ -89,9 +89,7 @@ def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) 
     protocol = suite.protocol
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if derive:
-        from consilience.analysis import syntax
-
-        kinds = syntax.derived_kinds(suite, syntax.load_parser())
+        kinds = patterns.derived_kinds(suite, patterns.load_parser())
     table = patterns.edit_table(run.answers, suite, protocol, kinds)
     if table.is_empty():
         found = f"the suite '{suite.name}' does not say how its patterns differ"
@@ -148,12 +146,10 @@ def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output
 
 def analyze_syntax(spec: str) -> Output:
     """Derived edges against those of the suite: ``edges``."""
-    from consilience.analysis import syntax
-
-    parser = syntax.load_parser()
+    parser = patterns.load_parser()
     suite = suites.load_suite(spec)
-    derived = {relation.id: syntax.derive_edges(relation, parser) for relation in suite.relations}
-    edges = syntax.agreement_with_released(suite, derived)
+    derived = {relation.id: patterns.derive_edges(relation, parser) for relation in suite.relations}
+    edges = patterns.agreement_with_released(suite, derived)
     overall = edges.filter(over="all")
     title = f"{suite.name}: directed edges, released and derived"
     return Output({"edges": edges}, [frame_table(overall, title, layouts.ANALYSES)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.flips import QUERY, flip_rows
+from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
 from consilience.metrics.counts import Prepared

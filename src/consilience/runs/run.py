@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, Protocol
-from consilience.core.expectations import Expectation
+from consilience.core.factors import Expectation
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_of
 from consilience.options import parameters

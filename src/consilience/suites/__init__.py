@@ -11,18 +11,17 @@ from consilience.files.read import SUFFIXES, Problems, read_rows
 from consilience.files.rows import Column, TableError, find_table, line, raise_all, read_table
 from consilience.files.write import path_of
 from consilience.suites import question_suites
-from consilience.suites.facts import read_folder
-from consilience.suites.known import data_dir as data_dir
-from consilience.suites.known import known_suite
-from consilience.suites.layouts import load_folder
+from consilience.suites.facts import load_folder, read_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
 from consilience.suites.question_suites import (
     BUNDLED,
     SUITE_NAMES,
     is_questions,
+    known_suite,
     load_questions,
     refuse_mixed,
 )
+from consilience.suites.question_suites import data_dir as data_dir
 from consilience.suites.questions import Questions
 from consilience.types import FACT_COLUMNS, Draft, Suite
 

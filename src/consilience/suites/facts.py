@@ -1,16 +1,25 @@
-"""Suites of facts: tables of names, the folder, selections, sizes."""
+"""Suites of facts: the folder, ParaRel's release, selections, saving."""
 
 from __future__ import annotations
 
+import hashlib
+import http.client
+import json
 import random
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.factors import Edge
-from consilience.core.patterns import ENGLISH, Names
-from consilience.core.text import rejoined
+from consilience.core.items import ENGLISH, Names
+from consilience.core.text import listed, rejoined
 from consilience.files.read import Problems, read_document, read_rows
 from consilience.files.rows import (
     Column,
@@ -21,11 +30,21 @@ from consilience.files.rows import (
     language_tag,
     line,
     one_of,
+    raise_all,
     read_table,
+)
+from consilience.files.write import (
+    json_lines,
+    make_folder,
+    path_of,
+    refuse_occupied,
+    write_all,
+    write_whole,
 )
 from consilience.types import (
     FACT_COLUMNS,
     PATTERN_COLUMNS,
+    Cardinality,
     Draft,
     Relation,
     Suite,
@@ -187,3 +206,248 @@ def sample_facts(suite: Suite, limit: int, seed: int) -> Suite:
         return replace(relation, facts=tuple(relation.facts[index] for index in chosen))
 
     return replace(suite, relations=tuple(map(sample, suite.relations)))
+
+
+SOURCES: dict[str, str] = {
+    "pararel": "https://raw.githubusercontent.com/yanaiela/pararel/"
+    "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data"
+}
+
+SILENCE = 60.0  # Seconds without a byte after which a request ends
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFile:
+    """A file of a release: its path below the folder of the suite, its bytes, its digest."""
+
+    path: str
+    size: int
+    sha256: str
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is at a path with the listed digest."""
+        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
+
+
+def listing(name: str) -> list[ReleasedFile]:
+    """The files of a suite that can be fetched."""
+    if name not in SOURCES:
+        listed = "`consilience suite list` has all suites."
+        raise ConsilienceError(
+            f"nothing to fetch for '{name}'",
+            expected=f"{', '.join(SOURCES)}; other suites come with consilience or "
+            "are downloaded at their first use",
+            todo=did_you_mean(name, list(SOURCES), otherwise=listed),
+        )
+    lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
+    rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
+    return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
+
+
+def altered(name: str, folder: Path) -> list[str]:
+    """The files of a release that are missing in ``folder`` or differ."""
+    return [file.path for file in listing(name) if not file.is_at(folder / file.path)]
+
+
+def fetch(
+    name: str, data: Path, advance: Callable[[int, int], None] = lambda files, total: None
+) -> tuple[Path, int]:
+    """Fetch a release into ``data/name``: the folder, and the number of files that were fetched.
+
+    A file that is there is kept. One byte more than listed is read at most, and a file with another
+    digest is never put in place. ``advance`` is called with the files that are done since, and all
+    files.
+    """
+    folder, files, fetched = data / name, listing(name), 0
+    advance(0, len(files))
+    for file in files:
+        target = folder / file.path
+        if not file.is_at(target):
+            content = _fetched(f"{SOURCES[name]}/{file.path}", file)
+            make_folder(target.parent)
+            write_whole(target, content)
+            fetched += 1
+        advance(1, len(files))
+    return folder, fetched
+
+
+def _fetched(url: str, file: ReleasedFile) -> bytes:
+    """The content of a released file; one that cannot be had, or is another one, raises."""
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
+        with urllib.request.urlopen(request, timeout=SILENCE) as response:
+            content: bytes = response.read(file.size + 1)
+    except (OSError, http.client.HTTPException) as error:
+        todo = "Check the network and rerun the command; files that are there are kept."
+        raise ConsilienceError(f"cannot be fetched: {error}", where=url, todo=todo) from error
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise ConsilienceError(
+            "not the released file",
+            expected=f"SHA-256 {file.sha256}",
+            where=url,
+            todo="Try again; if it stays so, the source has been changed.",
+        )
+    return content
+
+
+_TABLE = Path(__file__).with_name("pararel.tsv").read_text(encoding="utf-8")
+_RELATIONS = [line.split("\t") for line in _TABLE.splitlines()[1:]]
+"""The relations of the paper: id, Wikidata's name, cardinality, and 12 digits of the SHA-256 of its
+patterns, for which ``pararel_edges.tsv`` has the edges of the released graphs (MIT License)."""
+
+N_TO_1 = {id_: label for id_, label, cardinality, _ in _RELATIONS if cardinality == "N-1"}
+"""The 31 relations that the paper reports consistency for, with Wikidata's name of each."""
+
+MIXED_OBJECTS: dict[str, frozenset[str]] = {
+    "P101": frozenset({"folklore", "Judaism", "diplomat", "Hebrew", "cave"}),
+    "P136": frozenset({"satire", "sitcom", "thriller", "fantasy"}),
+}
+"""Objects that do not fit the patterns of their relation (paper, footnote 11).
+
+The release still holds them; without them its 26,946 tuples are the paper's 26,813.
+"""
+
+
+def pararel_root(folder: Path) -> Path | None:
+    """The folder with the files of the release: this one, or its ``data``."""
+    for one in (folder, folder / "data"):
+        if (one / "pattern_data" / "graphs_json").is_dir() and (one / "trex_lms_vocab").exists():
+            return one
+    return None
+
+
+TREX = tuple(
+    replace(column, others=(other,))
+    for column, other in zip(FACT_COLUMNS, ("sub_label", "obj_label", "uuid"), strict=True)
+)
+
+
+def read_pararel(root: Path, problems: Problems) -> Suite:
+    """The 38 relations of the paper with its facts; problems are reported."""
+
+    def rows(path: Path, columns: Sequence[Column]) -> Iterator[Row]:
+        return read_table(read_rows(path, problems), columns, problems, str(path))
+
+    relations, notes, changed = [], [], []
+    edges: dict[str, dict[tuple[int, int], Edge]] = {}
+    for _, of in read_rows(Path(__file__).with_name("pararel_edges.tsv")):
+        edge = Edge(*(of[name] == "1" for name in Edge.__slots__))
+        edges.setdefault(of["relation"], {})[int(of["first"]), int(of["second"])] = edge
+    for id_, label, cardinality, digest in _RELATIONS:
+        path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
+        draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
+        for row in rows(path, PATTERN_COLUMNS):
+            draft.add_pattern(row)
+        if hashlib.sha256("\n".join(draft.patterns).encode()).hexdigest().startswith(digest):
+            draft.edges = edges[id_]
+        else:
+            changed.append(id_)
+        dropped = 0
+        for row in rows(root / "trex_lms_vocab" / path.name, TREX):
+            if row["object"] in MIXED_OBJECTS.get(id_, ()):
+                dropped += 1
+            else:
+                draft.add_fact(row)
+        if dropped:
+            notes.append(f"{id_}: {dropped} tuples left out, see note 11 of the ParaRel paper")
+        relations.append(draft.relation(problems))
+    if changed:
+        found = f"no numbers for kinds of edits of {listed(changed)}"
+        notes.insert(0, f"{found}: their patterns are not the released ones")
+    return Suite("pararel", tuple(relations), "published", tuple(notes))
+
+
+def load_folder(folder: Path, *, check_release: bool = False) -> Suite:
+    """The suite in a folder, in ParaRel's layout or in ours; what is wrong raises in one error.
+
+    ``check_release``: whether the files of ParaRel must be what was released.
+    """
+    problems: Problems = []
+    root = pararel_root(folder)
+    if root and check_release:
+        problems += [
+            ConsilienceError("missing, or not what was released", where=str(root / path))
+            for path in altered("pararel", root)
+        ]
+    try:
+        if root:
+            suite = read_pararel(root, problems)
+        elif is_suite(folder):
+            suite = read_folder(folder, problems)
+        else:
+            raise ConsilienceError(
+                "no suite in this folder",
+                expected="ParaRel's layout or ours; of questions a file questions.csv",
+                where=str(folder),
+                todo="See docs/suites.md. `consilience suite new DIR` writes an example.",
+            )
+    except ConsilienceError as error:
+        raise TableError([*problems, error]) from error
+    raise_all(problems)
+    return suite
+
+
+def save_suite(suite: Suite, folder: str | Path) -> Path:
+    """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
+
+    The folder has the relations, patterns, facts, edges, names and the language. A suite
+    keeps no licence and creator: copy a folder that has them. A folder that
+    holds the same suite is left as it is; one with other content raises. A suite that is not the
+    same when it is read again raises: a sample whose candidates are more than its own objects,
+    and tasks of sentence pairs.
+    """
+    target = path_of(folder, "the folder of the suite")
+    with suppress(ConsilienceError):
+        both = load_folder(target), suite
+        held, wanted = ((one.name, one.language, one.digest) for one in both)
+        if held == wanted:
+            return target
+    refuse_occupied(target, f"a new or empty folder for the suite '{suite.name}'")
+    files = _files_of(suite)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_all({Path(scratch, name): content for name, content in files.items()})
+        if load_folder(Path(scratch)).digest != suite.digest:
+            raise ConsilienceError(
+                f"the suite '{suite.name}' cannot be written as a folder",
+                expected="relations with their own facts as candidates",
+                todo="Choose a part of a suite with groups= and limit=.",
+            )
+    make_folder(target)
+    write_all({target / name: content for name, content in files.items()})
+    return target
+
+
+def _files_of(suite: Suite) -> dict[str, bytes]:
+    """The files of the folder of a suite, by their names."""
+    names = ("relations", "patterns", "facts", "edges", "names")
+    tables: dict[str, list[dict[str, object]]] = {name: [] for name in names}
+    for relation in suite:
+        of, texts = {"relation": relation.id}, [pattern.text for pattern in relation.patterns]
+        tables["relations"].append(
+            {**of, "label": relation.label, "cardinality": relation.cardinality}
+        )
+        for pattern in relation.patterns:
+            annotations = ("lemma", "extended_lemma", "tense")
+            cells = {name: getattr(pattern, name) for name in annotations}
+            if pattern.language != suite.language:
+                cells["language"] = pattern.language
+            tables["patterns"].append({**of, "pattern": pattern.text, **cells})
+        tables["facts"] += [{**of, **asdict(fact)} for fact in relation.facts]
+        tables["edges"] += [
+            {**of, "pattern_a": texts[first], "pattern_b": texts[second]}
+            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
+            for (first, second), edge in sorted(relation.edges.items())
+        ]
+        for tag, of_language in relation.names.items():
+            for name, text in of_language.items():
+                row: dict[str, object] = {"name": name, "language": tag, "text": text}
+                if row not in tables["names"]:
+                    tables["names"].append(row)
+    about = {"name": suite.name}
+    if suite.language != ENGLISH:
+        about["language"] = suite.language
+    written = {
+        name: rows for name, rows in tables.items() if rows or name not in ("edges", "names")
+    }
+    files = {f"{name}.jsonl": json_lines(rows) for name, rows in written.items()}
+    return {"suite.json": json.dumps(about).encode(), **files}

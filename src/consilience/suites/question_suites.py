@@ -1,36 +1,340 @@
-"""Suites of questions: bundled ones, folders and files, phrasings, questions from facts, sizes."""
+"""Suites of questions: folders and files, expectations, the Hub, bundled ones, of facts."""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import shlex
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from os import PathLike
 from pathlib import Path
+from typing import Any, cast
 
-from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.expectations import linked_questions
-from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
-from consilience.core.patterns import ENGLISH, SUBJECT_SLOT
+from consilience.core.errors import ConsilienceError, did_you_mean, reason_of
+from consilience.core.factors import (
+    EXPECTATIONS,
+    Expectation,
+    ExpectationKind,
+    Reference,
+    Texts,
+    linked_questions,
+)
+from consilience.core.items import DEFAULT_LANGUAGE, ENGLISH, SUBJECT_SLOT, Choice, Question
 from consilience.core.text import counted, listed, rejoined
-from consilience.files.read import SUFFIXES, Problems, hub_rows, read_rows
-from consilience.files.rows import find_table, raise_all
+from consilience.files.read import SUFFIXES, Problems, hub_rows, read_parquet, read_rows
+from consilience.files.rows import (
+    Column,
+    TableError,
+    find_table,
+    one_of,
+    raise_all,
+    read_table,
+    text,
+)
 from consilience.files.write import path_of
-from consilience.suites.expectations import with_expectations
-from consilience.suites.known import ABOUT, data_dir, known_suite
 from consilience.suites.pairs import TASKS
 from consilience.suites.questions import (
     COLUMN_JOIN,
     SEPARATOR,
+    YES_NO,
     Names,
     Questions,
+    as_is,
     normal,
+    position,
     questions_of_rows,
+    separated,
+    shuffled,
 )
 from consilience.types import Fact, Relation, Suite
+
+
+def data_dir(folder: Path | None = None) -> Path:
+    """Where fetched data lies: what was given, ``CONSILIENCE_DATA``, or the user's cache."""
+    if folder is not None:
+        return folder
+    if os.environ.get("CONSILIENCE_DATA"):
+        return Path(os.environ["CONSILIENCE_DATA"])
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "consilience"
+
+
+Cells = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSuite:
+    """A data set of questions on the Hub.
+
+    ``config``: also the folder of its files, which is ``data`` without one. ``columns``: our name
+    of a column and theirs: ``a.b`` is a part of a column, and in a text with braces columns are
+    filled in. ``reads``: of ``READERS``. ``clean``: patterns in the texts, and what replaces them.
+    """
+
+    name: str
+    about: str
+    dataset: str
+    revision: str
+    split: str
+    licence: str
+    citation: str
+    columns: Mapping[str, str]
+    config: str = ""
+    reads: str = ""
+    clean: Sequence[Sequence[str]] = ()
+
+    @property
+    def title(self) -> str:
+        """The name of the suite, with its split where that is not the usual one."""
+        return self.name + f"-{self.split}" * (self.split != KNOWN[self.name].split)
+
+    @property
+    def source(self) -> dict[str, str]:
+        """What the row says of the data set."""
+        names = ("dataset", "config", "split", "revision", "licence", "citation")
+        return {name: getattr(self, name) for name in names}
+
+    def files(self, data: Path) -> tuple[list[Path], str]:
+        """The files of the split, and their revision: of ``data/NAME``, the cache, or the Hub."""
+        if (folder := data / self.name).is_dir():
+            return self._within(folder), "local files"
+        from huggingface_hub import constants, snapshot_download
+
+        wanted, reason = f"{self.config or 'data'}/{self.split}-*", ""
+        for is_cached in (True, False):
+            try:
+                root = snapshot_download(
+                    self.dataset, repo_type="dataset", revision=self.revision,
+                    allow_patterns=wanted, local_files_only=is_cached,
+                )  # fmt: skip
+                return self._within(Path(root)), Path(root).name
+            except Exception as error:  # the network, no such split in the cache: nearly anything
+                reason = reason_of(error)
+        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
+        raise ConsilienceError(
+            f"'{self.name}' is not in the cache of the Hub and cannot be downloaded: {reason}",
+            expected=f"{wanted}.parquet of {self.dataset}",
+            todo="Run the command once with a network, or copy https://huggingface.co/datasets/"
+            f"{self.dataset}/tree/{self.revision} to {folder} (or CONSILIENCE_DATA=...).",
+        )
+
+    def _within(self, folder: Path) -> list[Path]:
+        """The files of the split in a copy of the data set; none, or a part of them, raises."""
+        paths = sorted((folder / (self.config or "data")).glob(f"{self.split}[-.]*"))
+        found = [path for path in paths if path.suffix in (".parquet", ".jsonl")]
+        parts = re.search(r"-of-(\d+)", found[0].name) if found else None
+        if not found or (parts and int(parts[1]) != len(found)):
+            place = f"{self.config or 'data'}/{self.split}"
+            expected = f"{place}.jsonl, or all {place}-*.parquet"
+            raise ConsilienceError(f"{len(found)} files", expected=expected, where=str(folder))
+        return found
+
+    def read(self, data: Path) -> Questions:
+        """The questions; one that cannot be asked is left out, with a note."""
+        files, revision = self.files(data)
+        rows: list[Cells] = []
+        for file in files:  # of Parquet without the names of class labels, which are positions
+            is_table = file.suffix == ".parquet"
+            rows += (
+                read_parquet(file).to_dicts() if is_table else [row for _, row in read_rows(file)]
+            )
+        sizes: Counter[str] = Counter()
+        items, left_out = [], []
+        for number, row in enumerate(rows, start=1):
+            where = f"{self.title}, row {number}"
+            try:
+                items.append(self._question(row, where, sizes))
+            except KeyError as error:
+                found = f"no column {error} among {', '.join(map(str, row))}"
+                expected = f"those of {self.dataset}"
+                raise ConsilienceError(found, expected=expected, where=where) from error
+            except (ValueError, IndexError, TypeError, AttributeError):
+                left_out.append(ConsilienceError("no right answer", where=where))
+        if not items:
+            raise TableError(left_out or [ConsilienceError("no questions", where=self.title)])
+        at = "" if revision == "local files" else f"@{revision[:7]}"
+        notes = [f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"]
+        if left_out:
+            found = f"{len(left_out):,} of {len(rows):,} questions are left out, such as"
+            notes.append(f"{found} {left_out[0]}")
+        source = {**self.source, "revision": revision}
+        return Questions(self.title, tuple(items), tuple(notes), source=source)
+
+    def _question(self, row: Cells, where: str, sizes: Counter[str]) -> Question:
+        """The question of a row; a ``ValueError`` where it has no answer, or twice an option."""
+        ours = {name: self._cell(row, source) for name, source in self.columns.items()}
+        answer, options = ours["answer"], list(map(Choice, ours.get("options", ())))
+        if self.reads == "yes or no":
+            options = list(YES_NO)
+        gold = READERS[self.reads](answer, ours)
+        gold = gold if isinstance(gold, Choice) else options[gold]
+        group = ours.get("group", self.title)
+        sizes[group] += 1
+        item = ours.get("item", f"{group}-{sizes[group]}")
+        if len({option.text for option in options}) < len(options):
+            raise ValueError("two options are the same")
+        if self.reads == "flags":  # the data set has it first
+            options = shuffled([gold, *(one for one in options if one is not gold)], item)
+        texts = {DEFAULT_LANGUAGE: (ours["question"],)}
+        return Question(item, group, texts, gold, tuple(options), ours.get("context", ""), where)
+
+    def _cell(self, row: Cells, source: str) -> Any:
+        is_text = "{" in source
+        value: Any = source.format(**row) if is_text else reduce(getitem, source.split("."), row)
+        texts = value if isinstance(value, list) else [value]
+        for pattern, instead in self.clean:
+            texts = [re.sub(pattern, instead, one) for one in texts]
+        return texts if isinstance(value, list) else texts[0]
+
+
+READERS: Mapping[str, Callable[[Any, Cells], int | Choice]] = {
+    "position": lambda answer, cells: range(len(cells["options"]))[int(answer)],
+    "label": lambda answer, cells: list(cells["labels"]).index(answer),
+    "flags": lambda answer, cells: list(answer).index(1),
+    "yes or no": lambda answer, cells: YES_NO[answer is False],
+    "after ####": lambda answer, cells: Choice(answer.split("####")[1].strip()),
+}
+"""How a row understands the answer: as the text of a position from 0, one of the ``labels``, a list
+with 1 at the right option, true or false, or what follows a solution."""
+
+_ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
+
+KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items()}
+ABOUT = {name: "{about}; {licence}, {citation}".format(**row) for name, row in _ROWS.items()}
+"""What each is, its licence, and whom to cite."""
+
+
+def known_suite(spec: str) -> KnownSuite | None:
+    """The suite that ``NAME`` or ``NAME:SPLIT`` names; None of other texts."""
+    name, _, split = spec.partition(":")
+    known = KNOWN.get(name)
+    return replace(known, split=split) if known and split else known
+
+
+COLUMNS = (
+    Column("kind", one_of(*EXPECTATIONS)), Column("item", separated),
+    Column("other_item", separated, [], is_needed=False),
+    Column("map", as_is, "", is_needed=False),
+)  # fmt: skip
+
+FILE_STEM = "expectations"
+"""What the file of expectations in a folder of questions is called."""
+
+ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
+
+
+def with_expectations(questions: Questions, path: Path, problems: Problems) -> Questions:
+    """The questions of a folder with their expectations; errors go to ``problems``."""
+    file = find_table(path, FILE_STEM)
+    if file is None:
+        return questions
+    rows = read_rows(file, problems)
+    expectations = expectations_of_rows(rows, questions, problems, str(file))
+    return replace(questions, expectations=expectations)
+
+
+def expectations_of_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    questions: Questions,
+    problems: Problems,
+    where: str = "",
+) -> tuple[Expectation, ...]:
+    """The expectations of rows with their places; the first error of each goes to ``problems``."""
+    known = {question.item: question for question in questions.items}
+    places: dict[Any, str] = {}
+    expectations = []
+    for row in read_table(rows, COLUMNS, problems, where):
+        try:
+            items, others = row["item"], row["other_item"] or row["item"][:1]
+            one = _expectation(row["kind"], items, others, row["map"], known)
+        except ConsilienceError as error:
+            row.add(error)
+            continue
+        # The order of a pair does not matter.
+        key = one if one.kind == "implied" else (one.kind, frozenset(one.items))
+        if row.is_new(key, places, "expectation"):
+            expectations.append(one)
+    return tuple(expectations)
+
+
+def _expectation(
+    kind: str, items: list[str], others: list[str], map_: Any, known: Mapping[str, Question]
+) -> Expectation:
+    if len(others) > 1:
+        raise ConsilienceError(f"{len(others)} questions in 'other_item'", expected="one")
+    every = [*items, *others]
+    for at, item in enumerate(every):
+        if item not in known:
+            raise ConsilienceError(f"no question '{item}'", todo=did_you_mean(item, list(known)))
+        if item in every[:at]:
+            found = f"'{item}' is compared with itself"
+            todo = "Name the other question in 'other_item'."
+            raise ConsilienceError(found, expected="two questions", todo=todo)
+    if len(items) > 1 and kind != "implied":
+        raise ConsilienceError(f"{len(items)} questions in 'item' of '{kind}'", expected="one")
+    questions = [known[item] for item in every]
+    *premises, conclusion = (
+        Reference(one.item, tuple(option.text for option in one.options)) for one in questions
+    )
+    if (kind == "implied") != bool(map_):
+        found = "no 'map' of 'implied'" if not map_ else f"a 'map' of '{kind}'"
+        expected = "a map such as yes -> no" if not map_ else "'map' only of implied"
+        raise ConsilienceError(found, expected=expected)
+    if kind != "implied" and {*premises[0].options} != {*conclusion.options}:
+        shown = [", ".join(one.options) or "none" for one in (*premises, conclusion)]
+        found = f"the options are {shown[0]} and {shown[1]}"
+        raise ConsilienceError(found, expected="the same options of both")
+    rules = _rules(map_, questions) if map_ else {}
+    return Expectation(cast(ExpectationKind, kind), tuple(premises), conclusion, rules)
+
+
+def _rules(map_: Any, questions: list[Question]) -> dict[Texts, Texts]:
+    if isinstance(map_, Mapping):
+        entries = list(map_.items())
+    else:
+        parts = [part.partition(ARROW) for part in str(map_).split(SEPARATOR) if part.strip()]
+        entries = [(left.strip(), right.strip()) for left, _, right in parts]
+        if not all(left and right for left, right in entries):
+            expected = "answers -> answers, such as yes -> no; no -> yes"
+            raise ConsilienceError(f"'map' is {map_}", expected=expected)
+    rules: dict[Texts, Texts] = {}
+    for left, right in entries:
+        texts = str(left).split(AND)
+        if len(texts) != len(questions) - 1:
+            found = f"{len(texts)} answers before the arrow in 'map': {left}"
+            expected = f"{len(questions) - 1} with '{AND}' between them, one for each premise"
+            raise ConsilienceError(found, expected=expected)
+        key = tuple(_answer_of(*one) for one in zip(texts, questions[:-1], strict=True))
+        if key in rules:
+            todo = f"Join what it implies with '{OR}'."
+            raise ConsilienceError(f"'{left}' more than once in 'map'", todo=todo)
+        conclusions = right if isinstance(right, list | tuple) else str(right).split(OR)
+        answers = (_answer_of(str(one), questions[-1]) for one in conclusions)
+        rules[key] = tuple(dict.fromkeys(answers))
+    return rules
+
+
+def _answer_of(name: str, question: Question) -> str:
+    """The option that a text names, or the text for an open question; an unknown one raises."""
+    name = text(name) or ""
+    if not question.options:
+        return name
+    texts = [option.text for option in question.options]
+    at = position(name, texts)
+    if at is None:
+        aliases = {one: at for at, option in enumerate(question.options) for one in option.texts}
+        at = aliases.get(name)
+    if at is None:
+        expected = f"one of the options of '{question.item}': {', '.join(texts)}"
+        raise ConsilienceError(f"the answer '{name}'", expected=expected)
+    return texts[at]
+
 
 MINI = Path(__file__).with_name("mini")
 
@@ -159,11 +463,11 @@ def load_questions(
 def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     """``--columns question=stem,options=A+B+C+D`` as a mapping."""
     mapping = {}
-    for text in columns or ():
-        name, equals, source = text.partition("=")
+    for said in columns or ():
+        name, equals, source = said.partition("=")
         if not (name.strip() and equals and source.strip()):
             raise ConsilienceError(
-                f"--columns {text}", expected="OURS=YOURS, such as question=stem,answer=label"
+                f"--columns {said}", expected="OURS=YOURS, such as question=stem,answer=label"
             )
         mapping[name.strip()] = COLUMN_JOIN.join(map(str.strip, source.split(COLUMN_JOIN)))
     return mapping

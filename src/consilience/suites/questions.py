@@ -17,13 +17,15 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 from consilience.core.errors import ConsilienceError, did_you_mean
-from consilience.core.expectations import Expectation
+from consilience.core.factors import Expectation
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Question
 from consilience.core.text import PASSAGE_END, counted, fold_case, listed
 from consilience.files.read import Problems
 from consilience.files.rows import (
+    THE_FRAME,
     Column,
     Row,
+    frame_rows,
     line,
     list_in,
     names_of,
@@ -31,8 +33,8 @@ from consilience.files.rows import (
     raise_all,
     read_table,
     text,
+    text_of,
 )
-from consilience.files.tables import THE_FRAME, frame_rows, text_of
 
 T = TypeVar("T")
 SEPARATOR = ";"  # Between the texts of a cell that is a list

@@ -34,7 +34,7 @@ from consilience.core.errors import (
     Protocol,
     needs_extra,
 )
-from consilience.core.expectations import linked_questions
+from consilience.core.factors import linked_questions
 from consilience.core.items import Floats
 from consilience.core.provenance import versions
 from consilience.core.text import counted, listed

@@ -7,7 +7,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -169,18 +169,19 @@ class Check:
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
 COLUMNS: Columns = {
     "rule": Column("rule"), "verdict": Column("verdict"), "of": Column("of", is_extra=True),
-    "value": Column("value", "share"), "baseline": Column("baseline", "share", is_extra=True),
-    "difference": Column("diff.", "points"), "interval": Column(INTERVAL),
-    "limit": Column("limit", is_extra=True),
+    "value": Column("value", "share"), "baseline": Column("baseline", "share", short="base"),
+    "difference": Column("diff.", "points"), "interval": Column(INTERVAL), "limit": Column("limit"),
 }  # fmt: skip
 
 
 def _check(
-    rule: Rule, row: Row, table: pl.DataFrame, suite: Suite, items: pl.DataFrame, *, prove: bool
-) -> Check:
+    rule: Rule, row: Row, table: pl.DataFrame, suite: Suite, items: pl.DataFrame,
+    before: pl.DataFrame, *, prove: bool,
+) -> Check:  # fmt: skip
     """The check of a row of a table of numbers or differences.
 
-    ``items``: those that were asked. A mean fails if a group has no number any more.
+    ``items``: those that were asked; ``before``: those of the baseline, of which the run may lack
+    none. A mean fails if a group has no number any more.
     """
     is_relative = rule.is_relative
     columns = ("second_value", "first_value", "difference") if is_relative else ("value",)
@@ -192,13 +193,19 @@ def _check(
         same = {name: row[name] for name in ("metric", "kind", "level")}
         known = pl.col("first_value").is_not_nan() & pl.col("second_value").is_nan()
         lost = table.filter(known, over="group", **same)["group"].to_list()
-    holds = rule.holds(*number, prove=prove) and not lost
+    if rule.group and row["group"]:
+        before = before.filter(group=row["group"])
+    missing = before.join(items, on=["group", "item"], how="anti").height
+    holds = rule.holds(*number, prove=prove) and not lost and not missing
     items = items.filter(group=row["group"]) if row["group"] else items
     size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
     shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
-    if lost:
+    if missing:
+        whole = counted(before.height, words.item)
+        reason += f"; {missing} of {whole} of the baseline have no answer in the run"
+    elif lost:
         reason += f", undefined now in {listed(lost)}"
     elif math.isnan(number[0]):
         both = (("the baseline", baseline), ("the run", value))[not is_relative :]
@@ -266,6 +273,12 @@ class Gate(Displayed):
         )  # fmt: skip
 
 
+def _asked(answers: pl.DataFrame) -> pl.DataFrame:
+    """The items that were asked (group, item)."""
+    was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+    return answers.filter(was_asked).select(pl.col("group", "item").cast(pl.String)).unique()
+
+
 def gate(
     path: str | Path,
     texts: Sequence[str],
@@ -296,23 +309,22 @@ def gate(
             raise ConsilienceError("the run is not finished", where=str(part), todo=todo)
         suite = counted_by(run, protocol)
         asked = Prepared(run.answers, suite)
-        tables = {False: (measure(asked, suite, suite.protocol, LEVEL), asked)}
-        known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=tables[False][0])
+        metrics, items = measure(asked, suite, suite.protocol, LEVEL), _asked(asked.coded)
+        tables = {False: (metrics, items, items)}
+        known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=metrics)
         notes: Sequence[str] = cautions(known)
         if relative:
             common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
             both = asked_of_all(common.answers)
             differences = compare(both, common.suite, suite.protocol, LEVEL)
-            tables[True] = differences, both[run.label]
+            tables[True] = differences, _asked(both[run.label].coded), _asked(base[0].answers)
             own = by_run({base[0].label: [], run.label: notes})
-            notes = ranked([*comparing.cautions_on(common, differences), *own])
-        checks = []
+            notes = ranked([*comparing.cautions_on(replace(common, sizes={}), differences), *own])
+        checks = list[Check]()
         for rule in rules:
-            table, answers = tables[rule.is_relative]
-            was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-            names = answers.coded.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
-            items, rows = names.unique(), rule.rows(table, suite)
-            checks += [_check(rule, row, table, suite, items, prove=prove) for row in rows]
+            table, items, before = tables[rule.is_relative]
+            rows = rule.rows(table, suite)
+            checks += [_check(rule, row, table, suite, items, before, prove=prove) for row in rows]
         name = run.label + "".join(f" against {one.label}" for one in base)
         paths = {"run": str(run.source or run.path), "baseline": baseline}
         record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
@@ -341,7 +353,9 @@ def as_junit(name: str, cases: Sequence[tuple[str, str, str]], notes: Sequence[s
         if outcome != "pass":  # GitLab reads the content, not the message
             fault = "failure" if outcome == "fail" else "error"
             ET.SubElement(case, fault, type=outcome, message=reason).text = f"{named}: {reason}."
-        ET.SubElement(case, "system-out").text = _text("\n".join([f"{reason}.", *notes]))
+        ET.SubElement(case, "system-out").text = f"{reason}."
+    if notes:
+        ET.SubElement(suite, "system-out").text = _text("\n".join(notes))
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

@@ -20,13 +20,13 @@ from grids import grid_of as grid_of_answers
 from grids import places_of
 
 
-def grid_of(distributions):
+def grid_of(distributions, golds=0):
     """A grid whose answers are the most probable options; NaN is no distribution."""
     shares = np.array(distributions, dtype=float)
     answers = np.where(np.isfinite(shares).all(axis=2), np.nan_to_num(shares).argmax(axis=2), -1)
     items, variants, options = shares.shape
     places = places_of([options] * items, ["ABCD"] * variants)
-    return grid_of_answers(answers, distributions=shares, places=places)
+    return grid_of_answers(answers, golds, distributions=shares, places=places)
 
 
 def value(metric, grid):
@@ -40,16 +40,17 @@ YES, NO = Choice("yes"), Choice("no")
 
 def test_the_distance_of_two_variants_and_its_chance_level_by_hand():
     """|.8 - .5| and |.1 - .3|; of other items, in any variants, .7, .5, .4 and .2, mean .45."""
-    grid = grid_of(TWO)
+    grid = grid_of(TWO, golds=[0, 1])
     assert value(total_variation, grid) == pytest.approx((0.3 + 0.2) / 2)
     assert value(chance_total_variation, grid) == pytest.approx(0.45)
     of_variation = total_variation(grid)
     assert (of_variation.n, of_variation.left_out) == (2, 0)
+    assert chance_total_variation(grid_of(TWO)) is None  # one place is always right
 
 
 def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     """Its other distribution still counts for the chance level, as an answer does."""
-    grid = grid_of([*TWO, [[0.6, 0.4], NONE]])
+    grid = grid_of([*TWO, [[0.6, 0.4], NONE]], golds=[0, 1, 0])
     tally = total_variation(grid)
     assert (tally.n, tally.left_out, tally.value) == (2, 1, pytest.approx(0.25))
     # Of two more pairs of items: .6 from .8, .5, .1 and .3.

@@ -18,7 +18,6 @@ import consilience as cs
 from checks import output, refused
 from conftest import ROOT
 from consilience import cli
-from consilience.analysis.examples import item_agreement
 from consilience.testing import Answers, assert_consistent
 from pair_builders import save_classifier, write_pairs
 
@@ -321,7 +320,7 @@ def cat(prompts):
 def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
     """Two phrasings in two orders: of four answers two and two are the same, in 2 of 6 pairs."""
     result = cs.evaluate(file, first_label)
-    table = item_agreement(result.answers, result.suite, result.protocol)
+    table = result.items
     first, second = "paraphrase=1, order=AB", "paraphrase=1, order=BA"
     assert table.rows() == [("nature", of, 2, 6, first, second, 0.5) for of in ("sea", "land")]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import item_agreement
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, truncated
 from consilience.report.analysis_tables import SPECIAL_TOKENS
@@ -66,7 +65,7 @@ class Answers:
 
 def _inconsistent(result: Result, at_least: float, examples: int) -> Iterator[str]:
     """A message where items agree in fewer of their pairs."""
-    table = item_agreement(result.answers, result.suite, result.protocol)
+    table = result.items
     too_few = pl.col("same") + 1e-6 < at_least * pl.col("pairs")
     failed = table.filter(too_few | (pl.col("pairs") == 0))
     if failed.height:

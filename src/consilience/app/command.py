@@ -113,8 +113,9 @@ class Command(click.Command):
             self.params = [
                 *self.own.values(),
                 click.Option(
-                    ["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
-                    envvar=VARIABLE, callback=read_defaults, expose_value=False,
+                    ["--config"], metavar="FILE", is_eager=True, envvar=VARIABLE,
+                    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                    callback=read_defaults, expose_value=False,
                     help="Defaults [default: consilience.toml, if it is there].",
                 ),
                 click.Option(

@@ -58,7 +58,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if taken := {*columns} & TAKEN:
         found = f"a factor called '{min(taken)}'"
         raise ConsilienceError(found, expected="a name that no column of answers has")
-    frames, fields = frames_in(path, columns, () if suite else (*NEEDED, "answer"))
+    frames, fields = frames_in(path, columns, (*([] if suite else NEEDED), "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):
         if suite is None and len(row.get("candidates") or "[]") > 2 and not row.get("options"):

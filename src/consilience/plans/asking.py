@@ -166,8 +166,8 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
     value = scores.totals if scores.logprob is None else scores.logprob
     if value is None:
         raise TypeError("scores without logprob and totals")
-    taken = ~np.isnan(value)
-    known = np.where(taken, value, -np.inf)
+    has_score = ~np.isnan(value)
+    known = np.where(has_score, value, -np.inf)
     best = known.argmax(axis=1)
     gold_at, names = _names(scores.words, asks, of_rows, best)
     right = np.where(gold_at < 0, 0, gold_at if scores.same is None else scores.same[gold_at])
@@ -178,15 +178,15 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
         columns["gold_token"] = _objects([*scores.tokens, None])[gold_at]
     is_partial = scores.logprob is None and not scores.is_complete
     sizes = [len(one.order) for one in asks] if is_by_option else value.shape[1]
-    count = np.array(sizes) - len(scores.reasons) if is_partial else taken.sum(axis=1)
+    count = np.array(sizes) - len(scores.reasons) if is_partial else has_score.sum(axis=1)
     columns["n_candidates"] = np.full(len(asks), count, dtype=np.float64)
     if not (is_partial or scores.answers_only):
-        columns |= _compared(scores, known, taken, best, right)
+        columns |= _compared(scores, known, has_score, best, right)
     if scores.totals is not None and not scores.answers_only:
         columns["text_logprob"] = scores.totals[rows, best]
         columns["gold_text_logprob"] = scores.totals[rows, right]
     for name in {"gold_logprob", "gold_rank", "gold_text_logprob"} & columns.keys():
-        columns[name][(gold_at < 0) | ~taken[rows, right]] = np.nan
+        columns[name][(gold_at < 0) | ~has_score[rows, right]] = np.nan
     if is_by_option:
         columns |= _of_options(scores, asks, best)
     if scores.texts:
@@ -195,7 +195,7 @@ def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[st
             texts = _objects(scores.texts) if name != "option" else np.full(len(asks), None)
             columns[name][is_other] = texts[is_other]
     reasons = [
-        _why_no_answer(scores, row, gold, has_some=taken[row].any())
+        _why_no_answer(scores, row, gold, has_some=has_score[row].any())
         for row, gold in enumerate(gold_at.tolist())
     ]
     out = np.array([any(of_row) for of_row in reasons], dtype=bool)
@@ -251,7 +251,7 @@ def _names(
 
 
 def _compared(
-    scores: Scores, known: Floats, taken: Bools, best: Ints, right: Ints
+    scores: Scores, known: Floats, has_score: Bools, best: Ints, right: Ints
 ) -> dict[str, Column]:
     """The columns that need all scores (row, candidate)."""
     rows = np.arange(len(known))
@@ -261,7 +261,7 @@ def _compared(
     second = others.max(axis=1, initial=-np.inf)
     is_earlier = np.arange(known.shape[1]) < right[:, None]
     ahead = (known > gold[:, None]) | ((known == gold[:, None]) & is_earlier)
-    count = taken.sum(axis=1)
+    count = has_score.sum(axis=1)
     with np.errstate(invalid="ignore"):
         margin = top - second
         if scores.logprob is None:
@@ -269,7 +269,7 @@ def _compared(
     return {
         "logprob": log[rows, best],
         "gold_logprob": log[rows, right],
-        "gold_rank": 1.0 + (ahead & taken).sum(axis=1),
+        "gold_rank": 1.0 + (ahead & has_score).sum(axis=1),
         "margin": np.where(count > 1, margin, np.nan),
     }
 

@@ -159,7 +159,11 @@ def present_pairs(
     if model is not None:
         reasons = [next(filter(None, model.why_not(of_pair)), None) for of_pair in forms]
     if all(reasons):
-        raise ConsilienceError(f"no item of {task.name} can be asked, such as: {reasons[0]}")
+        found, todo = (
+            f"no pair can be asked, such as: {reasons[0]}",
+            "Name another --model, or --data.",
+        )
+        raise ConsilienceError(found, where=task.name, todo=todo)
     items = [
         Item(pair.item, pair.first, pair.label, task.labels, task.labels.index(pair.label))
         for pair in pairs

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from consilience.analysis.examples import item_agreement
 from consilience.core.errors import ConsilienceError, Protocol, reason_of
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
 from consilience.metrics.counts import Answers, Prepared, prepared
@@ -45,6 +46,11 @@ class CountedRun:
     def changes(self) -> pl.DataFrame:
         """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
         return form_changes(self.prepared, self.suite, self.protocol)
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """How many pairs of variants of each item agree (``AGREEMENT_SCHEMA``)."""
+        return item_agreement(self.prepared, self.suite, self.protocol)
 
 
 def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:

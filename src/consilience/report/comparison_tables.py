@@ -23,7 +23,13 @@ from consilience.report.metric_tables import (
     number_label,
     part_label,
 )
-from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS
+from consilience.report.summary import (
+    FACT_ROWS,
+    FORM_ROWS,
+    OF_JUDGES,
+    VIOLATIONS,
+    are_in_both_orders,
+)
 from consilience.report.table import (
     CI,
     Column,
@@ -149,7 +155,8 @@ def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> p
     measured = rows["metric"].unique(maintain_order=True).to_list()
     headlines = headline_metrics(aliases=True)  # determinism where nothing else is measured
     if by is None and words.over != "group" and "accuracy" in measured:
-        headlines = [*FACT_ROWS, VIOLATIONS]
+        of_judges = OF_JUDGES if are_in_both_orders(suite) else ()
+        headlines = [*FACT_ROWS, *of_judges, VIOLATIONS]
     firsts = [name for name in FACT_ROWS if name in headlines]
     metrics = [name for name in dict.fromkeys([*firsts, *headlines]) if name in measured]
     if by in ("metric", "edit", "factor"):

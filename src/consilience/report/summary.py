@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -220,9 +220,7 @@ def _headlines(
         for name in several_factors(parts) if words.is_pooled else ():
             key = ("consistency", over, "", "factor", name)
             yield key, f"Consistency, {name}", f"same if only {name} differs"
-    ordered = (group for group in groups if group.design.levels.get("order"))
-    is_judged = {len(group.candidates.words) for group in ordered} == {2}
-    for metric, meaning in OF_JUDGES.items() if is_judged else ():
+    for metric, meaning in OF_JUDGES.items() if are_in_both_orders(groups) else ():
         yield (metric, over, "", "whole", ""), label_of(metric), meaning
     for kind in EXPECTATIONS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
@@ -230,6 +228,12 @@ def _headlines(
     none = (NO_OPTION, "all", "", "whole", "")
     if values.get(none, {}).get("value", 0) > 0:
         yield none, label_of(NO_OPTION), "answers that are no option"
+
+
+def are_in_both_orders(groups: Iterable[Relation]) -> bool:
+    """Whether the questions have two options each and were asked in both orders, as judges are."""
+    ordered = (group for group in groups if group.design.levels.get("order"))
+    return {len(group.candidates.words) for group in ordered} == {2}
 
 
 def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:

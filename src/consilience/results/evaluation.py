@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
-from consilience.analysis.examples import item_agreement
 from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
 from consilience.core.text import names_a_file
@@ -334,7 +333,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             patterns = pattern_table(run.prepared, suite, run.protocol)
             table = analysis_tables.pattern_table(patterns, suite)
         case "item":
-            items = item_agreement(run.prepared, suite, run.protocol)
+            items = run.items
             if (path / "run.json").exists():
                 first = {group.id: group.design.variants[0] for group in suite}
                 texts, keys = Run.open(path).texts(), items.select("group", "item").rows()

@@ -183,7 +183,7 @@ def test_a_text_that_is_no_choice_keeps_its_words_and_a_reason(written, answer, 
     ("don\u2019t", "dont"), ("twenty-one", "twenty one"), ("not_entailment", "not entailment"),
     ("1,000", "1000"), ("1,5", "1 5"), ("3.14", "3.14"), ("5-3", "5 3"), ("(-5)", "-5"),
     ("\u22125", "-5"), ("C++", "c++"), ("C#", "c#"), ("AT&T", "at&t"), ("$5", "$5"),
-    ("5 %", "5 %"), ("**bold**", "bold"), ("<", "<"), ("*", "*"), ("Stra\u00dfe", "strasse"),
+    ("5 %", "5 %"), ("area^2-", "area2"), ("**bold**", "bold"), ("<", "<"), ("*", "*"), ("Stra\u00dfe", "strasse"),
     ("\ufb01ne", "fine"), ("\u00c9cole", "\u00e9cole"), ("\u6771\u4eac\u3002", "\u6771\u4eac"),
     ("", ""),
 ])  # fmt: skip

@@ -157,7 +157,7 @@ def test_a_fact_of_two_relations_is_no_other_fact(parser):
 def test_facts_are_those_of_a_suite_a_folder_or_a_table(tmp_path):
     assert "France" in [fact.subject for fact in load_facts("mini")["capital"].facts]
     table = write(tmp_path / "facts.tsv", "relation\tsubject\tobject\nmoon\tIo\tJupiter\n")
-    for spec in (table, tmp_path):
+    for spec in (table, tmp_path, tmp_path):  # the folder without and with relations
         (moon,) = load_facts(str(spec))
         assert (moon.id, moon.patterns) == ("moon", ())
         assert [(fact.subject, fact.object) for fact in moon.facts] == [("Io", "Jupiter")]

@@ -391,15 +391,15 @@ def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):
-    for version in (1, 2, 3, "4", None):
+    for version in (1, 3, 4, "5", None):
         change(run, lambda record: record["settings"].update(format=version))  # noqa: B023
         refused(f"a run in format {json.dumps(version)}; expected", record_of, run)
-    change(run, lambda record: record["settings"].update(format=5))
+    change(run, lambda record: record["settings"].update(format=4))
     before = (run / "run.json").read_bytes()
     again = (*RUN, "--groups", "capital,sport", "--out", "{run}")
     for command in (*READERS, *READERS_OF_FACTS, again):
         err = refusal(consilience, *of_run(command, "run"))
-        message = "run.json: a run in format 5; expected format 4, which this version of"
+        message = "run.json: a run in format 4; expected format 5, which this version of"
         assert message in err, command
     assert (run / "run.json").read_bytes() == before
 

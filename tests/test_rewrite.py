@@ -193,9 +193,8 @@ def test_what_is_drawn_is_drawn_by_the_seed_and_changes_no_name_number_or_field(
         "What capital of {city}, founded in 1788 by sydney people, Sydney?"
     }
     assert len(seen["typo"]) > 5 and len(seen["spaces"]) > 5
-    assert not by_rule(suite_of(ROWS[0] | {"question": "Warum?"}))
-    german = by_rule(suite_of({"question": "Weißt du, was diese Stadt ist?", "answer": "x"}))
-    assert [*german] == ["typo", "spaces"], "was is no English word here"
+    for german in ("Warum?", "Weißt du, was diese Stadt ist?"):
+        assert not by_rule(suite_of(ROWS[0] | {"question": german})), "no rule knows it"
 
 
 def test_what_a_model_writes_is_a_question_with_the_numbers_and_without_the_answer():
@@ -245,14 +244,14 @@ def test_a_model_behind_a_url_writes_phrasings(consilience, here):
         assert found in refusal(consilience, "suite", "rewrite", "q.csv", "--out", name)
 
 
-def test_without_a_model_a_question_in_another_language_has_a_note(consilience, here):
-    (here / "q.jsonl").write_text('{"question": "Was ist das?", "answer": "x", "language": "de"}\n')
+@pytest.mark.parametrize("language", ["de", ""])  # as it says, or as no rule knows its words
+def test_without_a_model_a_question_in_another_language_has_a_note(consilience, here, language):
+    row = {"question": "Was ist das?", "answer": "x", "language": language}
+    (here / "q.jsonl").write_text(json.dumps(row))
     status, out, err = consilience("suite", "rewrite", "q.jsonl", "--out", "r.jsonl")
     assert status == 0 and "no file: 0 proposals for 0 of 1 question" in out
     assert (
-        "nothing new by rule for 1 question, such as 5f721bfd2f: rules are for English questions"
-        in err
+        "for 1 question, such as 5f721bfd2f: rules are for English questions (language en)" in err
     )
-    assert "there is a file already" in refusal(
-        consilience, "suite", "rewrite", "q.jsonl", "--out", "q.jsonl"
-    )
+    message = refusal(consilience, "suite", "rewrite", "q.jsonl", "--out", "q.jsonl")
+    assert "there is a file already" in message

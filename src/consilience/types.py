@@ -431,7 +431,7 @@ def add_name(row: Row, names: Names, name: str, language: str, text_in: str) -> 
     known = names.setdefault(language, {}).setdefault(name, text_in)
     if known != text_in:
         found = f"'{name}' is '{text_in}' in '{language}'"
-        row.report(found, expected=f"'{known}', as in another row")
+        row.report(found, expected=f"'{known}', as in another row", todo="Keep one of the two.")
 
 
 @dataclass(slots=True)

@@ -192,7 +192,7 @@ def drafts_by_rule(questions: Questions, seed: int = 0) -> list[Proposal]:
                 text = rule["replacement"].format(**parts | cased) + base.text[match.end() :]
                 made.append((text, rule["name"], rule["reason"]))
         for name, (change, reason) in DRAWN.items():
-            if made or change is not stop_words:  # English words, if a rule knows the question
+            if made or base.language:  # English, since a rule knows the question, or as it says
                 draw = random.Random(f"{seed}, {base.id}, {name}")
                 made.append((change(base.text, base.names, draw), name, reason))
         known, kept = {*base.known}, fixed_in(base.text, base.names)
@@ -364,7 +364,7 @@ def rewrite_suite(
     if without and not writer:
         notes.append(
             f"nothing new by rule for {counted(len(without), noun)}, such as {without[0]}: rules "
-            "are for English questions; a model (--model) rewrites others"
+            "are for English questions (language en); a model (--model) rewrites others"
         )
     file = write_proposals(options.out, drafts)
     size = f"{len(with_some)} of {counted(len(bases), noun)}"

@@ -82,7 +82,8 @@ def normalized(text: str) -> str:
     folded = unicodedata.normalize("NFKC", fold_case(unicodedata.normalize("NFKC", plain)))
     folded = " ".join(re.sub("[\u2212\u2013]", "-", folded).replace("\u2044", "/").split())
     for rest in (_form("article").sub("", folded), folded):
-        plain = _signs().sub(lambda found: found[1] or " ", _form("left_out").sub("", rest))
+        plain = _form("power").sub("", _form("left_out").sub("", rest))  # km2, not x^2
+        plain = _signs().sub(lambda found: found[1] or " ", plain)
         if plain := _form("spaced").sub(r"\1\2", " ".join(plain.split())):
             return plain
     symbols = (c if unicodedata.category(c)[0] == "S" else " " for c in folded)

@@ -274,18 +274,14 @@ def find_table(folder: Path, name: str) -> Path | None:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text: whole numbers without a fraction, lists and objects as JSON; NaN is none."""
-    if value is None or isinstance(value, str):
+    """A value as ``text`` reads it; a text as it is, lists and objects as JSON."""
+    if isinstance(value, str):
         return value
-    if isinstance(value, date | time | Decimal):
-        return str(value)
     if isinstance(value, pl.Series):
         value = value.to_list()
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, list | tuple | Mapping):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return text(value)
 
 
 PART = 2**17  # Rows of a large table that are joined, or told apart, at once

@@ -274,8 +274,9 @@ def _templates(spec: str, known: int, *, is_chat: bool) -> Iterator[Template]:
         for number, entry in enumerate(entries, start=1):
             where = f"{spec}, template {number}"
             refuse_unknown([one.name for one in ENTRY], entry, where, "key")
+            values = read_one(entry, ENTRY, where).values()
             try:
-                yield Template(*read_one(entry, ENTRY, where).values())
+                yield Template(*values)
             except ConsilienceError as error:
                 raise error.replaced(where=where) from error
     elif "{" in spec:

@@ -52,7 +52,7 @@ from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
     HUB,
     columns_of,
-    gold_position_note,
+    gold_position_notes,
     is_questions,
     load_questions,
     questions_of_suite,
@@ -186,7 +186,7 @@ def plan_questions(options: ProbeOptions, suite: Any = None, progress: Progress 
         source["hub"] = hub
     varied = {factor.name for factor in design.factors}
     notes = [
-        "" if "order" in varied else gold_position_note(questions.items),
+        *([] if "order" in varied else gold_position_notes(questions.items)),
         note_on_references(questions.items) if varied & {*OF_OPTIONS} else "",
         *questions.notes,
     ]

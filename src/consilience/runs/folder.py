@@ -32,7 +32,7 @@ ALWAYS = {"settings": dict, "started": str, "versions": dict, "warnings": list, 
 """What the record of a run has, and of which type."""
 
 
-FORMAT = 4  # Increased when runs of older versions can no longer be resumed
+FORMAT = 5  # Increased when runs of older versions can no longer be resumed
 QUERIES = "queries.parquet"  # What was asked (``QUERIES_SCHEMA``); its metadata has the groups
 
 LAST_NAMED = ("groups", "queries")

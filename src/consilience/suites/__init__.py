@@ -78,24 +78,26 @@ def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
 def load_facts(spec: str) -> Suite:
     """A suite, also in a folder without patterns; or the facts of a table as a suite without any.
 
-    The table has the columns ``relation``, ``subject`` and ``object``. The relations are then N-1,
-    their ids are their labels, and the language is empty.
+    The table, which may be that of a folder, has the columns ``relation``, ``subject`` and
+    ``object``. The relations are then N-1, their ids are their labels, and the language is empty.
     """
     path = Path(spec)
     problems: Problems = []
-    if path.is_dir() and find_table(path, "relations") and not find_table(path, "patterns"):
-        suite = read_folder(path, problems, needs_patterns=False)
-        raise_all(problems)
-        return suite
-    if not (path.is_file() and spec.endswith(SUFFIXES)):
+    if path.is_dir() and not find_table(path, "patterns"):
+        if find_table(path, "relations"):
+            suite = read_folder(path, problems, needs_patterns=False)
+            raise_all(problems)
+            return suite
+        path = find_table(path, "facts") or path
+    if not (path.is_file() and path.name.endswith(SUFFIXES)):
         return load_suite(spec)
     drafts: dict[str, Draft] = {}
     columns = Column("relation", line), *FACT_COLUMNS
-    for row in read_table(read_rows(path, problems), columns, problems, spec):
+    for row in read_table(read_rows(path, problems), columns, problems, str(path)):
         id_ = row["relation"]
         drafts.setdefault(id_, Draft(id_, id_, "N-1")).add_fact(row)
     if not drafts and not problems:
-        raise ConsilienceError("no fact", where=spec, todo="Add one line for each fact.")
+        raise ConsilienceError("no fact", where=str(path), todo="Add one line for each fact.")
     relations = [draft.relation(problems, needs_patterns=False) for draft in drafts.values()]
     raise_all(problems)
     return Suite(path.stem, tuple(relations), language="")

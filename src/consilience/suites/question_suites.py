@@ -679,10 +679,10 @@ def _options(
 FEW_TO_BALANCE = 5  # Questions whose right answers may be at one position by chance
 
 
-def gold_position_note(items: Sequence[Question]) -> str:
-    """A sentence where the right answer is at the same position in all questions; or empty."""
+def gold_position_notes(items: Sequence[Question]) -> list[str]:
+    """A note where the right answer is at the same position in all questions; else none."""
     positions = {item.gold_position for item in items if item.options}
     if len(positions) != 1 or len(items) < FEW_TO_BALANCE:
-        return ""
+        return []
     position = f"option {positions.pop() + 1} of every question"
-    return f"the right answer is {position}; a model that always chooses it is right"
+    return [f"the right answer is {position}; a model that always chooses it is right"]

@@ -52,21 +52,31 @@ def texts(value: Any) -> list[str] | None:
     return [one for entry in entries(value) if (one := text(entry))] or None
 
 
-def further(value: Any) -> list[str] | None:
-    """As ``texts``; a list may be written as a text (``list_in``)."""
-    return texts((list_in(value) or value) if isinstance(value, str) else value)
+def numbered(value: Any) -> list[str] | None:
+    """As ``texts``; an empty one before another, which would change its number, raises."""
+    found = [text(entry) for entry in entries(value)]
+    while found and found[-1] is None:
+        found.pop()
+    if None in found:
+        todo = "Fill it in, or move the others."
+        raise ConsilienceError("an empty phrasing before another one", todo=todo)
+    return found or None  # type: ignore[return-value]
 
 
 def phrasings(value: Any) -> list[str] | None:
-    """As ``further``; a text with semicolons, which may be one phrasing or several, raises."""
-    if isinstance(value, str) and SEPARATOR in value and not list_in(value):
+    """As ``numbered``, of a list that may be written as a text (``list_in``).
+
+    Another text with semicolons, which may be one phrasing or several, raises.
+    """
+    found = list_in(value) if isinstance(value, str) else None
+    if isinstance(value, str) and SEPARATOR in value and not found:
         expected = 'one phrasing, or a list such as ["What is it?", "Which is it?"]'
         raise ConsilienceError(f"'{value}'", expected=expected)
-    return further(value)
+    return numbered(found or value)
 
 
 def separated(value: Any) -> list[str] | None:
-    """As ``further``; of another text the parts between semicolons."""
+    """As ``texts``, of a list that may be written as a text, or has semicolons between."""
     is_text = isinstance(value, str)
     return texts((list_in(value) or value.split(SEPARATOR)) if is_text else value)
 
@@ -93,7 +103,7 @@ def _optional(name: str, parse: Callable[[Any], Any], default: Any, *others: str
 
 
 COLUMNS = (
-    Column("question", texts, None, ("prompt", "stem", "question_stem", "sentence")),
+    Column("question", numbered, None, ("prompt", "stem", "question_stem", "sentence")),
     _optional("paraphrases", phrasings, []),
     Column("answer", texts, [], ("answerKey", "correct_answer", "best_answer", "target")),
     _optional("options", as_is, [], "choices", "option", "choice", "candidates", "endings"),
@@ -361,7 +371,7 @@ def _read_answers(rows: Sequence[Row], reading: str, problems: Problems) -> None
             size, first = len(row["options"]), int(best == "answer_number")
             meant = {
                 "answer_text": row["options"],
-                "answer_label": [*map(str.upper, row["labels"])] or LETTERS[:size].upper(),
+                "answer_label": row["labels"] or LETTERS[:size].upper(),
             }.get(best, map(str, range(first, first + size)))
             row.report(
                 f"the answer '{row['answer'][0]}' is no {READINGS[best][1]}", "answer",
@@ -445,8 +455,8 @@ def _asked(
         del columns["item"]
         items = [""] * len(items)
     letters = [LAST_LETTER.fullmatch(name) for name in columns.get("options", ())]
-    labels = [one[1].casefold() for one in letters if one]
-    is_lettered = len(labels) > 1 and labels == list(LETTERS[: len(letters)])
+    labels = [one[1] for one in letters if one]
+    is_lettered = len(labels) > 1 and "".join(labels).casefold() == LETTERS[: len(letters)]
     first: dict[str, Row] = {}
     has_items, seen = any(items), Counter[str]()
     for row, item in zip(table, items, strict=True):
@@ -462,10 +472,6 @@ def _asked(
             if row[name] and row[name] != question[name]:
                 todo = f"Give each question its own item; the first is {question.where}."
                 row.report(f"another '{name}' of the item '{item}'", name, todo=todo)
-        if "paraphrases" in several and None in map(as_is, row.cells["paraphrases"]):
-            row.report(
-                "an empty phrasing before another one", todo="Fill it in, or move the others."
-            )
         known = question.setdefault("phrasings", {}).setdefault(row["language"], [])
         for one in (*row["question"], *row["paraphrases"]):
             if one in known:

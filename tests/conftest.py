@@ -326,8 +326,7 @@ def writer(model_folder):
     """``writer("t5", MRPC)``: a language model that is asked for labels, in memory."""
     from consilience.core.errors import Loading
     from consilience.models import load_prompt_model
-    from consilience.models.labels import LONGEST_LABEL, LabelAsker
-    from consilience.models.prompt_tokens import Writing
+    from consilience.models.prompts import LONGEST_LABEL, LabelAsker, Writing
     from consilience.suites.pairs import TASKS
 
     def load(family, task=TASKS["mrpc"], template=None, longest=0):

@@ -15,7 +15,7 @@ from consilience.core.factors import Design
 from consilience.core.items import TextPair
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.differences import compare
-from consilience.models.candidates import log_softmax
+from consilience.models.tokens import log_softmax
 from consilience.plans.pairs import present_pairs
 from consilience.runs.run import Run
 from consilience.suites.pairs import TASKS, chosen, original

@@ -16,12 +16,11 @@ from checks import refused
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.core.items import Choice, Prompt
-from consilience.models.checks import check_numbers, rendered
 from consilience.models.classifier import load_pair_classifier
-from consilience.models.labels import LabelAsker
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import PromptTokens
 from consilience.models.prompted import PromptModel
+from consilience.models.prompts import LabelAsker, PromptTokens
+from consilience.models.tokens import check_numbers, rendered
 from pair_builders import MRPC, PAIRS, SAME, forms_of
 
 QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]

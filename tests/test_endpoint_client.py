@@ -66,7 +66,7 @@ def test_a_connection_that_breaks_is_tried_again(reply):
 
 def test_a_reply_is_kept_when_it_was_understood(tmp_path):
     """Not before: the same command asks again for what was not."""
-    from consilience.endpoints.usage import REPLIES, Journal
+    from consilience.endpoints import REPLIES, Journal
 
     def read(reply):
         if reply["choices"][0] is None:

@@ -16,8 +16,8 @@ import pytest
 
 from checks import refused
 from consilience.core.schemas import NOISE_FLOOR
+from consilience.endpoints import REPLIES
 from consilience.endpoints import client as sending
-from consilience.endpoints.usage import REPLIES
 from consilience.gating.gate import gate
 from consilience.options.probe import ProbeOptions
 from consilience.probing.probe import plan_probe, probe

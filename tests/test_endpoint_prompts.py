@@ -12,10 +12,9 @@ from consilience.core.errors import Connection
 from consilience.core.items import Ask, Choice, Item, TextPair
 from consilience.endpoints import client, strategies
 from consilience.models import load_model, load_prompt_model, served
-from consilience.models.labels import LONGEST_LABEL, LabelAsker
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import DEFAULT_WRITING, Writing
 from consilience.models.prompted import PromptModel
+from consilience.models.prompts import DEFAULT_WRITING, LONGEST_LABEL, LabelAsker, Writing
 from consilience.plans.asking import judge
 from consilience.plans.presentation import Presentation, Presenter, Template
 from consilience.plans.questions import prompts_of

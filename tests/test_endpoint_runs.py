@@ -11,8 +11,8 @@ import pytest
 
 from checks import ScoringFunction, refused
 from consilience.core.errors import Connection
+from consilience.endpoints import REPLIES, Journal, Usage, cost_in_words, cost_record
 from consilience.endpoints.client import Client
-from consilience.endpoints.usage import REPLIES, Journal, Usage, cost_in_words, cost_record
 from consilience.options.probe import ProbeOptions
 from consilience.probing.probe import plan_probe, probe
 from consilience.runs.folder import record_of
@@ -79,7 +79,7 @@ import os, sys
 from pathlib import Path
 from consilience.core.errors import Connection
 from consilience.endpoints.client import Client
-from consilience.endpoints.usage import Journal
+from consilience.endpoints import Journal
 client = Client(Connection(sys.argv[1]))
 client.journal = Journal(Path(sys.argv[2]))
 ask = lambda n: client.post("completions", {"prompt": str(n)})
@@ -132,7 +132,7 @@ def test_two_processes_in_one_folder_are_one_too_many(tmp_path):
     message = "another process asks a model in this folder"
     with ThreadPoolExecutor() as pool:
         refused(message, pool.submit(Journal, path).result)
-    open_it = "import sys; from pathlib import Path; from consilience.endpoints.usage import *; "
+    open_it = "import sys; from pathlib import Path; from consilience.endpoints import *; "
     command = [sys.executable, "-c", open_it + "Journal(Path(sys.argv[1]))", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 1 and message in done.stderr

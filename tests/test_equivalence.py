@@ -7,7 +7,7 @@ from checks import refused
 from conftest import cases
 from consilience.core.errors import Loading
 from consilience.core.items import Choice, Question
-from consilience.models.judges import EmbeddingJudge, contradict, load_judge
+from consilience.models.classifier import EmbeddingJudge, contradict, load_judge
 from consilience.plans import questions as answering
 
 

@@ -23,10 +23,8 @@ from consilience.core.items import Choice, Pattern, Prompt, Question, TextPair
 from consilience.models import load_model, load_prompt_model
 from consilience.models.batches import text_logprobs
 from consilience.models.classifier import PairFormat, load_pair_classifier
-from consilience.models.labels import LONGEST_LABEL, LabelAsker
-from consilience.models.loading import kind_of_config, load_pretrained
-from consilience.models.prompt_tokens import Writing
-from consilience.models.sources import PACKAGED, locate
+from consilience.models.loading import PACKAGED, kind_of_config, load_pretrained, locate
+from consilience.models.prompts import LONGEST_LABEL, LabelAsker, Writing
 from consilience.plans.presentation import Presentation, Template, present
 from consilience.types import Query
 from pair_builders import MRPC, SAME, by_row, forms_of

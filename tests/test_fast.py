@@ -18,8 +18,8 @@ from consilience.models.batches import (
     side_by_side,
     text_logprobs,
 )
-from consilience.models.candidates import log_softmax
-from consilience.models.trees import Trie, TrieReader, search
+from consilience.models.causal import Trie, TrieReader, search
+from consilience.models.tokens import log_softmax
 from reference import budget_of, decoder_sum
 
 pytestmark = pytest.mark.usefixtures("two_threads")

@@ -11,8 +11,9 @@ from checks import refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.models import is_chat_model, load_prompt_model
+from consilience.models import load_prompt_model
 from consilience.models.functions import Baseline, Function, position, prompt_baseline
+from consilience.models.prompts import is_chat_model
 from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 from consilience.types import Query

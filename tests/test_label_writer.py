@@ -12,7 +12,7 @@ from checks import refused
 from consilience.core.items import TextPair
 from consilience.models import prompted
 from consilience.models.batches import Budget
-from consilience.models.labels import LONGEST_LABEL
+from consilience.models.prompts import LONGEST_LABEL
 from consilience.plans.pairs import present_pairs
 from consilience.suites.pairs import TASKS, original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, forms_of

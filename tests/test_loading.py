@@ -17,7 +17,7 @@ from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.core.errors import ConsilienceError
-from consilience.models import sources
+from consilience.models import loading
 from consilience.models.served import open_server
 from consilience.options.probe import ProbeOptions
 from replay_server import replay
@@ -197,10 +197,10 @@ def test_a_baseline_cannot_be_trained(consilience, command):
 
 
 def test_without_the_variable_that_keeps_from_the_network_this_is_named(monkeypatch):
-    source = sources.ModelSource("nobody/none", "nobody/none", {}, {})
-    monkeypatch.setattr(sources, "is_offline_mode", lambda: False)
+    source = loading.ModelSource("nobody/none", "nobody/none", {}, {})
+    monkeypatch.setattr(loading, "is_offline_mode", lambda: False)
     message = "no such model. Check the spelling and the network"
-    with pytest.raises(ConsilienceError, match=message), sources.errors_of(source):
+    with pytest.raises(ConsilienceError, match=message), loading.errors_of(source):
         raise OSError("no such model")
 
 

@@ -12,11 +12,11 @@ from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Prompt, Question, Scores
 from consilience.models import prompted
+from consilience.models.causal import TrieReader
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import PromptTokens, Writing
 from consilience.models.prompted import PromptModel
+from consilience.models.prompts import PromptTokens, Writing
 from consilience.models.seq2seq import before_targets
-from consilience.models.trees import TrieReader
 from consilience.plans import questions as ask_questions
 from consilience.plans.asking import query_table
 from consilience.plans.presentation import TEMPLATES, Presentation, Presenter, Template

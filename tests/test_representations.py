@@ -24,9 +24,8 @@ from consilience.analysis.representations import (
     tsne,
     write_vectors,
 )
-from consilience.models.batches import Budget
+from consilience.models.batches import Budget, vector_array
 from consilience.models.masked import masked_sentences
-from consilience.models.states import vector_array
 from consilience.report.charts import COLOURS, tsne_chart
 from consilience.results.analyses import correlations_of
 

@@ -13,8 +13,8 @@ from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Prompt, Question
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.prompt_tokens import Writing
 from consilience.models.prompted import Continued, GumbelNoise, PromptModel
+from consilience.models.prompts import Writing
 from consilience.options.probe import ProbeOptions
 from consilience.plans import questions as ask_questions
 from consilience.plans.presentation import Presentation, Presenter, Template, present

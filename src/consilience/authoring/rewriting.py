@@ -28,8 +28,8 @@ from consilience.core.items import (
 from consilience.core.provenance import versions
 from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
-from consilience.models import LanguageModel, is_chat_model, load_prompt_model
-from consilience.models.prompt_tokens import Writing
+from consilience.models import LanguageModel, load_prompt_model
+from consilience.models.prompts import Writing, is_chat_model
 from consilience.options.others import RewriteOptions
 from consilience.report.export import Output
 from consilience.suites.facts import select_relations

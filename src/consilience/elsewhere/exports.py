@@ -72,7 +72,7 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
     chosen = ProbeOptions(**{name: getattr(options, name) for name in parameters(AskedOptions)})
     kind, (before, after) = refuse_other_options(chosen), ("", "")
     if kind == "pairs":
-        from consilience.models.labels import REPLY, TEMPLATES, filled
+        from consilience.models.prompts import REPLY, TEMPLATES, filled
 
         task = load_task(chosen.suite)
         text = filled(chosen.template or TEMPLATES[task.kind], task).replace(REPLY, "")

@@ -22,7 +22,7 @@ import httpx2
 
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.text import counted, duration, truncated
-from consilience.endpoints.usage import NO_REPLY, Journal, Usage
+from consilience.endpoints import NO_REPLY, Journal, Usage
 from consilience.files.read import parse_json
 
 Read = Callable[[Any], Any]  # What is made of something, such as a reply

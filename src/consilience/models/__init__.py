@@ -7,8 +7,8 @@ by the rule of the released code under the ``published`` protocol. It is *steady
 gets the same answer whatever the other queries are, and in any order.
 
 To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
-``classifier.py``, or ``labels.py`` for labels in words; for questions ``prompted.py``),
-``candidates.py`` and ``batches.py``. ``trees.py`` and ``products.py`` only save time.
+``classifier.py``; for questions and labels in words ``prompted.py`` and ``prompts.py``; of servers
+``served.py``), ``tokens.py`` and ``batches.py``. ``products.py`` only saves time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from consilience.core.errors import (
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
 from consilience.models.functions import Baseline, prompt_baseline
-from consilience.models.prompt_tokens import DEFAULT_WRITING, Writing
+from consilience.models.prompts import DEFAULT_WRITING, Writing
 from consilience.types import Candidates, Scores
 
 
@@ -166,9 +166,3 @@ def load_prompt_model(
     from consilience.models.prompted import PromptModel
 
     return PromptModel(load_pretrained(spec, loading), writing, chooses=chooses)
-
-
-def is_chat_model(model: object) -> bool:
-    """Whether a model has a chat template, or a server that has one for it."""
-    tokenizer = getattr(model, "tokenizer", None)
-    return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))

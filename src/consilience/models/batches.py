@@ -22,17 +22,18 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
+from consilience.core.errors import ConsilienceError
 from consilience.core.items import Bools, Floats, Ints, group_rows
-from consilience.models.candidates import CandidateTokens, scores_of
-from consilience.models.checks import check_numbers
 from consilience.models.loading import Pretrained
 from consilience.models.products import reproducibly, speed_up
-from consilience.types import Scores
+from consilience.models.tokens import CandidateTokens, check_numbers, scores_of
+from consilience.types import Query, Scores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 LogitsOf = Callable[[list[Item]], torch.Tensor]  # (input, entry) of inputs
+Vectors = npt.NDArray[np.float32]
 Inputs = dict[tuple[int, ...], list[int]]  # Token sequences, and the queries that each is of
 CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
@@ -381,3 +382,49 @@ class ReadyModel:
         sentences = [ids for _, ids in inputs]
         for batch, logits in self.settled(reader(entries), sentences, [*map(len, sentences)]):
             yield scores_of([inputs[at][0] for at in batch], sheet.scatter(logits), sheet)
+
+
+def vector_array(
+    model: Any,
+    queries: Sequence[Query],
+    layers: Sequence[int],
+    *,
+    special_tokens: bool = True,
+) -> Vectors:
+    """Hidden states (query, layer, width) where the object is predicted; NaN where not readable.
+
+    Layers are those of transformers' ``hidden_states``: 0 is the input of the first layer, 1 its
+    output, -1 the last; families that end in a layer norm (GPT-2, Llama, T5) have that after it.
+    Masked models: at the mask; without ``special_tokens`` of the sentence without ``[CLS]`` and
+    ``[SEP]``, as the released code encodes it. Causal models: at the last token before the object,
+    which may be the start token. Sequence-to-sequence models: at the last token that the decoder is
+    given before the object.
+    """
+    if not hasattr(model, "hidden_states"):
+        expected = "a masked, causal or sequence-to-sequence model"
+        found = f"'{model.identity.get('model')}' has no hidden states to look at"
+        raise ConsilienceError(found, expected=expected)
+    device, inputs = model.model.device, model.inputs(queries, special=special_tokens)
+    readable = [ids for ids in inputs if model.why_not(ids) is None]
+
+    @torch.inference_mode()
+    def states_of(rows: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        states: list[torch.Tensor] = model.hidden_states(torch.tensor(rows, device=device))
+        return states
+
+    def read_batch(batch: Ints) -> Vectors:
+        states = states_of([readable[at] for at in batch])
+        return torch.stack([states[layer] for layer in layers], dim=1).float().cpu().numpy()
+
+    widths = [state.shape[-1] for state in states_of([[0]])]
+    if absent := [layer for layer in layers if not -len(widths) <= layer < len(widths)]:
+        raise ConsilienceError(
+            f"'{model.identity['model']}' has no layer {absent[0]}",
+            expected=f"0 (the embeddings) to {len(widths) - 1}, or -1 (the last) to {-len(widths)}",
+        )
+    vectors = np.full((len(queries), len(layers), widths[layers[0]]), np.nan, dtype=np.float32)
+    lengths = [*map(len, readable)]
+    for batch, states in score_batches(read_batch, lengths, model.budget, device):
+        for at, of_sentence in zip(batch, states, strict=True):
+            vectors[inputs[readable[at]]] = of_sentence
+    return vectors

@@ -5,30 +5,49 @@ Where the pattern ends in the object, the beginning is the same for every candid
 the scores are normalised: only the continuation counts. It includes the closing punctuation, so
 that a word does not win because it is the beginning of a longer one. The tokenizer reads whole
 sentences, so every candidate has the tokens that it would have in running text, however many.
+
+What several texts begin with together is read once, in a trie, as one row: each token has the
+position that it has in its text and sees its own beginning only, by a mask (query, key). A family
+is read in this way if each text then has the score that it has alone; others read one text after
+the other.
+
+The log-probability of a text is at most that of its beginning. So a candidate whose beginning is
+less probable than some whole candidate of the same query need not be read on. The search is exact:
+the best candidate is scored in full, and every candidate that is left out is known to be worse.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from transformers import DynamicCache, PreTrainedModel
 
-from consilience.core.items import Floats, Ints, group_rows
+from consilience.core.items import Bools, Floats, Ints, group_rows, padded
 from consilience.models.batches import (
     Budget,
     Inputs,
     LogitsOf,
     ReadyModel,
+    head_of,
+    in_batches,
+    is_same,
     logits_of,
     positions,
     settle,
     side_by_side,
     text_logprobs,
+    token_logprobs,
     workers_on,
 )
-from consilience.models.candidates import (
+from consilience.models.loading import Pretrained
+from consilience.models.products import one_thread
+from consilience.models.tokens import (
     CandidateLookup,
     candidates_after_space,
     encode,
@@ -38,9 +57,276 @@ from consilience.models.candidates import (
     start_token,
     too_long,
 )
-from consilience.models.loading import Pretrained
-from consilience.models.trees import TextScorer
 from consilience.types import Candidates, Query, Scores
+
+HEAD_ROWS = 64  # Tokens whose logits over the vocabulary are held at once
+MOST_TOKENS = 2048  # Tokens in a pass, at most; the mask grows with their square
+FILL = 192  # Tokens in a pass that take hardly longer than one
+TRIED = 7  # Tokens of the texts on which a family is tried when it is loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Trie:
+    """Token sequences, whose equal beginnings share their nodes.
+
+    Nodes are in depth-first order, so a parent precedes its children.
+    """
+
+    ids: Ints  # (node,) Token ids
+    depths: Ints  # (node,) Number of tokens before it
+    nodes: Ints  # (sequence, token) The node of each token; -1 beyond the end of a sequence
+    holder: Ints  # (node,) A sequence that contains the node
+    children: Ints
+    """Nodes by parent; those of ``n`` are ``children[first_child[n] : first_child[n + 1]]``."""
+    first_child: Ints  # (node + 1,) Where the children of each node begin in ``children``
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> Trie:
+        tokens = padded(sequences, -1)
+        order = np.lexsort(tokens.T[::-1])
+        in_order = tokens[order]
+        is_new = in_order >= 0
+        is_new[1:] &= ~np.logical_and.accumulate(in_order[1:] == in_order[:-1], axis=1)
+        row, depth = np.nonzero(is_new)
+        created = np.zeros(tokens.shape, dtype=np.int64)
+        created[row, depth] = np.arange(len(row))
+        created = np.where(in_order >= 0, np.maximum.accumulate(created, axis=0), -1)
+        nodes = created[np.argsort(order)]
+        parents = np.where(depth > 0, created[row, depth - 1], -1)
+        children = np.argsort(parents, kind="stable")
+        first_child = np.searchsorted(parents[children], np.arange(len(parents) + 1))
+        return cls(in_order[row, depth], depth, nodes, order[row], children, first_child)
+
+    @property
+    def has_children(self) -> Bools:
+        """(node,) Whether something follows a node: a model need read no other."""
+        return np.asarray(np.diff(self.first_child) > 0)
+
+    def paths(self, nodes: Ints) -> Ints:
+        """The ancestors of nodes and themselves (node, depth); -1 beyond their own depth."""
+        depths = self.depths[nodes]
+        paths = self.nodes[self.holder[nodes], : int(depths.max()) + 1]
+        return np.where(np.arange(paths.shape[1]) > depths[:, None], -1, paths)
+
+    def child_steps(self, nodes: Ints, logits: torch.Tensor) -> tuple[Ints, Floats]:
+        """The children of ``nodes``, and their log-probabilities by ``logits`` (node, entry)."""
+        bounds = zip(self.first_child[nodes], self.first_child[nodes + 1], strict=True)
+        of_nodes = [self.children[first:last] for first, last in bounds]
+        row = np.repeat(np.arange(len(nodes)), [*map(len, of_nodes)])
+        children = np.concatenate(of_nodes)
+        return children, token_logprobs(logits, row, self.ids[children])
+
+
+def search(
+    steps: Callable[[], Floats],
+    finish: Bools,
+    slack: float,
+    read_next: Callable[[Bools, Ints, int], None],
+    fill: int = 0,
+) -> Floats:
+    """Log-probability (query, candidate) of the best and all within ``slack``; others may be NaN.
+
+    ``steps``: those of each token (query, candidate, token); NaN until known, 0 beyond the end.
+    ``finish`` (query, candidate): candidates that are finished in any case. ``read_next`` reads on
+    for some candidates, given the position of their first unknown token and how many tokens: first
+    for the most promising one of each query, then for two, four, and so on; for ``fill`` tokens at
+    once, if there are as many.
+    """
+    width = 1
+    while True:
+        known = steps()
+        unknown = np.isnan(known)
+        is_open, first = unknown.any(axis=2), unknown.argmax(axis=2)
+        bounds = np.where(np.logical_or.accumulate(unknown, axis=2), 0, known).sum(axis=2)
+        best = np.where(is_open, -np.inf, bounds).max(axis=1, keepdims=True)
+        live = is_open & (finish | (bounds >= best - slack))
+        if not live.any():
+            return np.where(is_open, np.nan, bounds)
+        ranks = np.where(live, -bounds, np.inf).argsort(axis=1).argsort(axis=1)
+        while width < live.shape[1] and (live & (ranks < width)).sum() < fill:
+            width *= 2
+        chosen = live & (finish | (ranks < width))
+        read_next(chosen, first, 1 if width < live.shape[1] else max(1, fill // chosen.sum()))
+        width *= 2
+
+
+class TrieReader:
+    """One trie while a model reads it; ``read_nodes`` counts the tokens that it read."""
+
+    def __init__(self, texts: TextScorer, trie: Trie) -> None:
+        self.trie = trie
+        self.steps = np.full(len(trie.ids), np.nan)
+        """(node,) Log-probability of its token after its beginning; NaN until its parent is read, 0
+        of the first token of a text."""
+        self.steps[trie.depths == 0] = 0.0
+        self.read_nodes = 0
+        self._texts = texts
+        self.slots = np.full(len(trie.ids), -1)  # Where the keys of each node are; -1 for none
+        self.stored: list[Sequence[torch.Tensor]] = []  # Keys and values by layer
+
+    def read(self, nodes: Ints, counted: Bools | None = None, *, forget: bool = False) -> None:
+        """Read those of ``nodes`` that have children and are not read yet.
+
+        ``counted`` (node,): those whose children need a probability; None for all. ``forget``: keys
+        and values of what no later node begins with; ``nodes`` are then all that are read.
+        """
+        nodes = np.unique(nodes)
+        nodes = nodes[self.trie.has_children[nodes] & (self.slots[nodes] < 0)]
+
+        def work(batch: Ints) -> None:
+            part = nodes[batch]
+            self._pass(part, part if counted is None else part[counted[part]], forget=forget)
+
+        in_batches(work, [1] * len(nodes), self._texts.budget, MOST_TOKENS)
+
+    @torch.inference_mode()
+    def _pass(self, nodes: Ints, counted: Ints, *, forget: bool) -> None:
+        trie, model = self.trie, self._texts.model
+        paths = trie.paths(nodes)
+        row, depth = np.nonzero(paths >= 0)
+        before = np.setdiff1d(paths[row, depth], nodes)
+        columns = np.full(len(trie.ids), -1)
+        columns[before] = np.arange(len(before))
+        columns[nodes] = len(before) + np.arange(len(nodes))
+        hidden = torch.ones((1, 1, len(nodes), len(before) + len(nodes)), dtype=torch.bool)
+        hidden[0, 0, row, columns[paths[row, depth]]] = False
+        mask = torch.zeros(hidden.shape, dtype=model.dtype)
+        mask.masked_fill_(hidden, torch.finfo(model.dtype).min)
+        cache, slots = DynamicCache(), torch.from_numpy(self.slots[before]).to(model.device)
+        for layer, (keys, values) in enumerate(self.stored):
+            cache.update(keys[:, :, slots], values[:, :, slots], layer)
+        states = model.base_model(
+            input_ids=torch.from_numpy(trie.ids[nodes])[None].to(model.device),
+            position_ids=torch.from_numpy(trie.depths[nodes])[None].to(model.device),
+            attention_mask=mask.to(model.device),
+            past_key_values=cache,
+            use_cache=True,
+        )[0][0]
+        layers: list[Any] = cache.layers
+        stored: list[Sequence[torch.Tensor]] = [(layer.keys, layer.values) for layer in layers]
+        if forget:
+            self.stored, self.slots = stored, columns
+        else:
+            room = int(np.count_nonzero(trie.has_children))
+            self.stored = self.stored or [
+                [one.new_empty((*one.shape[:2], room, one.shape[3])) for one in of_layer]
+                for of_layer in stored
+            ]
+            new = slice(self.read_nodes, self.read_nodes + len(nodes))
+            self.slots[nodes] = np.arange(new.start, new.stop)
+            for kept, of_layer in zip(self.stored, stored, strict=True):
+                for old, read in zip(kept, of_layer, strict=True):
+                    old[:, :, new] = read[:, :, len(before) :]
+        for start in range(0, len(counted), HEAD_ROWS):
+            part = counted[start : start + HEAD_ROWS]
+            logits = self._texts.head(states[np.searchsorted(nodes, part)])
+            children, steps = trie.child_steps(part, logits)
+            self.steps[children] = steps
+        self.read_nodes += len(nodes)  # only now: without memory for the head all is read again
+
+
+class TextScorer:
+    """Log-probabilities of texts under a causal model."""
+
+    def __init__(self, model: PreTrainedModel, budget: Budget) -> None:
+        self.model, self.budget, self.head = model, budget, head_of(model)
+        self.longest = self._longest() if self._reads_tries() else 0
+        """Tokens of a text that may stand in a trie; 0 for a family that reads texts alone."""
+
+    def logprobs(self, texts: Sequence[Sequence[int]], skips: Sequence[int]) -> Floats:
+        """``sum_t log p(token_t | preceding tokens)`` (text,) after the first ``skips`` tokens."""
+        if max(map(len, texts), default=0) > self.longest:
+            return text_logprobs(self.model, texts, skips, self.budget)
+        return self._in_a_trie(texts, skips)
+
+    def _in_a_trie(self, texts: Sequence[Sequence[int]], skips: Sequence[int]) -> Floats:
+        trie = Trie.of(texts)
+        counts = np.arange(trie.nodes.shape[1]) >= np.array(skips)[:, None]
+        row, column = np.nonzero(counts & (trie.nodes >= 0))
+        counted = np.isin(np.arange(len(trie.ids)), trie.nodes[row, column - 1])
+        reader = TrieReader(self, trie)
+        reader.read(np.arange(len(trie.ids)), counted, forget=True)
+        totals = np.zeros(len(texts))
+        np.add.at(totals, row, reader.steps[trie.nodes[row, column]])
+        return totals
+
+    def best(self, texts: Sequence[Sequence[int]], golds: Ints, slack: float) -> Floats:
+        """As ``logprobs`` after the first token (query, candidate); NaN for those that cannot win.
+
+        ``texts``: those of the first query's candidates, then of the second's, and so on. ``golds``
+        (query,): the candidate to finish in any case, -1 for none. All that come within ``slack``
+        nats of the best one are finished, too.
+        """
+        if max(map(len, texts), default=0) > self.longest:
+            return self.logprobs(texts, [1] * len(texts)).reshape(len(golds), -1)
+        trie = Trie.of(texts)
+        reader = TrieReader(self, trie)
+        longest = trie.nodes.shape[1]
+        of_texts = trie.nodes.reshape(len(golds), -1, longest)
+
+        def steps() -> Floats:
+            return np.where(of_texts >= 0, reader.steps[of_texts], 0)
+
+        def read_next(chosen: Bools, first: Ints, depth: int) -> None:
+            columns = np.minimum(first[chosen][:, None] - 1 + np.arange(depth), longest - 1)
+            nodes = np.take_along_axis(of_texts[chosen], columns, axis=1)
+            reader.read(nodes[nodes >= 0])
+
+        is_shared = (of_texts == of_texts[:, :1]).all(axis=1) & (of_texts[:, 0] >= 0)
+        reader.read(of_texts[:, 0][is_shared])
+        finish = np.arange(of_texts.shape[1]) == golds[:, None]
+        lead = np.nan_to_num(steps()).sum(axis=2).argmax(axis=1)
+        first_read = of_texts[finish | (np.arange(finish.shape[1]) == lead[:, None])]
+        reader.read(first_read[first_read >= 0])
+        return search(steps, finish, slack, read_next, FILL)
+
+    def read(self, texts: Sequence[Sequence[int]]) -> tuple[DynamicCache, torch.Tensor]:
+        """Keys and values of texts, padded on their left, and their mask (text, 1, 1, token)."""
+        trie = Trie.of([[*text, 0] for text in texts])  # what nothing follows is not read
+        reader = TrieReader(self, trie)
+        reader.read(np.arange(len(trie.ids)), np.zeros(len(trie.ids), dtype=np.bool_))
+        lengths = np.array([len(text) for text in texts])
+        columns = np.arange(lengths.max()) - (lengths.max() - lengths)[:, None]
+        nodes = np.take_along_axis(trie.nodes, columns.clip(0), axis=1)
+        slots = torch.from_numpy(reader.slots[nodes]).to(self.model.device)
+        cache = DynamicCache()
+        for layer, pair in enumerate(reader.stored):
+            keys, values = (one[0][:, slots].transpose(0, 1) for one in pair)
+            cache.update(keys, values, layer)
+        mask = torch.zeros(slots.shape, dtype=self.model.dtype)
+        mask.masked_fill_(torch.from_numpy(columns < 0), torch.finfo(self.model.dtype).min)
+        return cache, mask[:, None, None].to(self.model.device)
+
+    def _longest(self) -> int:
+        """Tokens up to which a text is read alike whatever is read beside it.
+
+        LongRoPE takes other factors for all texts of a pass where one is longer than the original
+        window, and a mask that is given replaces a sliding window.
+        """
+        config = self.model.config.get_text_config()
+        rotation = getattr(config, "rope_parameters", None) or {}
+        names = ("sliding_window", "attention_chunk_size")
+        limits = [getattr(config, name, None) for name in names]
+        if rotation.get("rope_type") == "longrope":
+            limits.append(rotation.get("original_max_position_embeddings"))
+        return int(min([sys.maxsize, *filter(None, limits)]))
+
+    def _reads_tries(self) -> bool:
+        """Whether texts in a trie, read in two passes, have the scores that they have alone."""
+        if not (self.model._supports_attention_backend or self.model._supports_sdpa):
+            return False  # attention of its own may ignore a mask in long rows
+        size = self.model.config.get_text_config().vocab_size
+        first, *branches = np.random.default_rng(0).integers(0, size, (TRIED, 1 + TRIED)).tolist()
+        texts = [first[:at] + ids[at:] for at, ids in enumerate(branches, 1)]
+        usual, self.budget = self.budget, Budget(len(texts) * TRIED // 3)
+        skips = [1] * len(texts)
+        with one_thread():  # distributing a few tokens takes longer than computing them
+            alone = text_logprobs(self.model, texts, skips, usual)
+            try:
+                return is_same(lambda: self._in_a_trie(texts, skips), alone, self.model)
+            finally:
+                self.budget = usual
+
 
 MOST_QUERIES = 128  # Inputs in a trie, at most
 FEWER = 32  # At most in a search, which stores all keys, on an accelerator or of a large model

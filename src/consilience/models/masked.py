@@ -28,7 +28,8 @@ from consilience.models.batches import (
     settle,
     token_logprobs,
 )
-from consilience.models.candidates import (
+from consilience.models.loading import Pretrained
+from consilience.models.tokens import (
     CandidateLookup,
     CandidateTokens,
     candidates_in_slot,
@@ -38,7 +39,6 @@ from consilience.models.candidates import (
     slot_anchor,
     too_long,
 )
-from consilience.models.loading import Pretrained
 from consilience.types import Candidates, Query, Scores
 
 FILLER = "x"  # Fills the slot while a sentence is tokenized

@@ -39,10 +39,10 @@ from consilience.models.batches import (
     text_logprobs,
     workers_on,
 )
-from consilience.models.checks import check_numbers
+from consilience.models.causal import TextScorer
 from consilience.models.loading import Pretrained
 from consilience.models.products import reproducibly
-from consilience.models.prompt_tokens import (
+from consilience.models.prompts import (
     DEFAULT_WRITING,
     OptionPrompts,
     PromptTokens,
@@ -50,7 +50,7 @@ from consilience.models.prompt_tokens import (
     begins_another,
 )
 from consilience.models.seq2seq import TargetScorer, before_targets, decoder_start
-from consilience.models.trees import TextScorer
+from consilience.models.tokens import check_numbers
 
 MOST_PROMPTS = {"cpu": 64, "cuda": 512}  # Prompts that are continued together, at most
 MOST_CONTINUED = 4096  # Their tokens, at most, unless a batch holds more: keys and values are kept

@@ -39,17 +39,19 @@ from consilience.models.batches import (
     settle,
     token_logprobs,
 )
-from consilience.models.candidates import (
+from consilience.models.functions import SENTENCE
+from consilience.models.loading import Pretrained
+from consilience.models.tokens import (
     CandidateTokens,
+    before_texts,
+    check_numbers,
     distinct_candidates,
     encode,
     excluded,
     scores_of,
     too_long,
+    unusable,
 )
-from consilience.models.checks import before_texts, check_numbers, unusable
-from consilience.models.functions import SENTENCE
-from consilience.models.loading import Pretrained
 from consilience.types import Candidates, Query, Scores
 
 BLANK = "_"  # Marks the object in the sentence of a template

@@ -2,7 +2,7 @@
 
 A server writes (``Writer``): answers of its own, or one of the options, whose labels are scored
 where it gives top tokens. One that gives the log-probabilities of tokens also scores what may
-follow a prompt (``TokenScorer``). ``ServedFacts`` asks it about facts, and ``labels.py`` asks both
+follow a prompt (``TokenScorer``). ``ServedFacts`` asks it about facts, and ``prompts.py`` asks both
 about sentence pairs.
 """
 
@@ -30,20 +30,20 @@ from consilience.endpoints.strategies import (
     prove,
     text_of,
 )
-from consilience.models.candidates import (
-    candidates_after_space,
-    encode,
-    excluded,
-    scores_of,
-    start_token,
-)
 from consilience.models.functions import scores_of_replies
-from consilience.models.prompt_tokens import (
+from consilience.models.prompts import (
     DEFAULT_WRITING,
     OptionPrompts,
     PromptTokens,
     Writing,
     begins_another,
+)
+from consilience.models.tokens import (
+    candidates_after_space,
+    encode,
+    excluded,
+    scores_of,
+    start_token,
 )
 from consilience.types import Candidates, Query, Scores
 

@@ -17,7 +17,7 @@ from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPai
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import load_prompt_model
 from consilience.models.functions import Chooser, label_baseline
-from consilience.models.prompt_tokens import Writing
+from consilience.models.prompts import Writing
 from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
 from consilience.plans import asking
 from consilience.plans.plan import Plan, Queries
@@ -51,7 +51,7 @@ def plan_pairs(options: ProbeOptions, suite: Any = None, progress: Progress = SI
 
             folder = _classifier(options.model, task.name)
             return load_pair_classifier(folder, task.labels, options.loading)
-        from consilience.models.labels import LONGEST_LABEL, LabelAsker
+        from consilience.models.prompts import LONGEST_LABEL, LabelAsker
 
         model = load_prompt_model(
             options.model, loading=options.loading, connection=options.connection,

@@ -35,10 +35,9 @@ from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, m
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import (
     LanguageModel,
-    is_chat_model,
     load_prompt_model,
 )
-from consilience.models.prompt_tokens import Writing
+from consilience.models.prompts import Writing, is_chat_model
 from consilience.options.probe import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.factors import (
@@ -248,7 +247,7 @@ class Writer:
             raise ConsilienceError(f"'{name}' does not write answers", expected=expected, todo=todo)
         judge = None
         if is_judge(options.match):
-            from consilience.models.judges import load_judge
+            from consilience.models.classifier import load_judge
 
             judge = load_judge(str(options.match), options.loading)
         # A baseline writes an option or a gold alone, which every rule should accept.

@@ -33,7 +33,7 @@ from consilience.core.errors import By
 from consilience.core.factors import EXPECTATIONS, Kind
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import visible
-from consilience.endpoints.usage import cost_in_words
+from consilience.endpoints import cost_in_words
 from consilience.metrics.counts import Prepared
 from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses

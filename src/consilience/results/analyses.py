@@ -227,7 +227,7 @@ def analyze_representations(
     drawn, if it has enough facts.
     """
     from consilience.analysis import representations
-    from consilience.models.states import vector_array
+    from consilience.models.batches import vector_array
 
     plan = plan_of(options, progress=progress)
     if plan.kind != "facts":
@@ -275,7 +275,7 @@ def _clusters(
     protocol: Protocol,
 ) -> pl.DataFrame:
     from consilience.analysis import representations
-    from consilience.models.states import vector_array
+    from consilience.models.batches import vector_array
 
     folder = run / "vectors"
     if (folder / f"{relation.id}.npz").is_file():

@@ -18,7 +18,7 @@ from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
 from consilience.core.text import names_a_file
 from consilience.elsewhere import kept, made_of
-from consilience.endpoints.usage import cost_in_words
+from consilience.endpoints import cost_in_words
 from consilience.files.rows import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.measure import legible

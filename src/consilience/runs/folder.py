@@ -20,7 +20,7 @@ from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
 from consilience.core.provenance import command_line, git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import truncated
-from consilience.endpoints.usage import NO_REPLY, REPLIES, Journal, cost_record
+from consilience.endpoints import NO_REPLY, REPLIES, Journal, cost_record
 from consilience.files import write
 from consilience.files.read import POLARS_FAULTS, parse_json
 

@@ -33,8 +33,7 @@ from consilience.models.classifier import (
     logits_of,
     read,
 )
-from consilience.models.loading import load_classifier
-from consilience.models.sources import locate
+from consilience.models.loading import load_classifier, locate
 from consilience.options.training import FinetuneOptions
 from consilience.report.export import Displayed, Output
 from consilience.report.table import Cell, Column, Columns, Table, frame_table

@@ -42,13 +42,12 @@ from consilience.files.read import read_text
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
 from consilience.models.batches import head_at, positions
-from consilience.models.candidates import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.models.causal import CausalModel
-from consilience.models.loading import Pretrained, load_pretrained
+from consilience.models.loading import Pretrained, load_pretrained, locate
 from consilience.models.masked import MaskedModel, masked_sentences
-from consilience.models.prompt_tokens import DEFAULT_WRITING, OptionPrompts, PromptTokens
 from consilience.models.prompted import PromptModel, end_tokens
-from consilience.models.sources import locate
+from consilience.models.prompts import DEFAULT_WRITING, OptionPrompts, PromptTokens
+from consilience.models.tokens import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.options.probe import ProbeOptions, refuse_options
 from consilience.options.training import ImproveOptions
 from consilience.plans import kind_of, plan_of

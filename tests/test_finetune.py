@@ -36,6 +36,7 @@ from consilience.models.classifier import (
 )
 from consilience.options.training import FinetuneOptions
 from consilience.suites.pairs import TASKS, Pairs, original
+from consilience.train import TrainingFolder
 from consilience.train import classifiers as heads_module
 from consilience.train.classifiers import (
     EncodedPairs,
@@ -45,7 +46,6 @@ from consilience.train.classifiers import (
     load_heads,
     train_classifier,
 )
-from consilience.train.trainer import TrainingFolder
 from test_models import build_bart
 
 RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
@@ -283,24 +283,6 @@ def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
     assert sizes == {4: 36, 1: 6}
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_processes_share_every_batch(processes):
-    """Of the batch of one pair a process has a copy without weight; weights make up the mean."""
-    encoded = made(a=41, b=9)
-    alone, shared = batches(encoded), batches(encoded, processes=processes)
-    assert len(shared) == processes * len(alone)
-    assert shared.per_epoch == alone.per_epoch == 14
-    for at in range(len(alone)):
-        parts = [shared[at * processes + turn] for turn in range(processes)]
-        assert {part["task"] for part in parts} == {alone[at]["task"]}
-        kept = [row for part in parts if part["weight"] for row in rows_of(part)]
-        assert sorted(kept) == sorted(rows_of(alone[at]))
-        mean = fmean(part["weight"] * fmean(rows_of(part)) for part in parts)
-        assert mean == pytest.approx(fmean(rows_of(alone[at])))
-        assert len({bool(part["weight"]) for part in parts}) == 1 + (len(kept) < processes)
-    assert {alone[at]["weight"] for at in range(14)} == {1}
-
-
 def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     """AdamW (no decay of biases and norms), 5 updates, the rate rises over 2 and falls over 3.
 
@@ -328,7 +310,7 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     heads.train()
     for at, share in enumerate((0, 1 / 2, 1, 2 / 3, 1 / 3)):
         item = order[at]
-        logits = heads(**{k: of for k, of in item.items() if k not in ("labels", "weight")})
+        logits = heads(**{k: of for k, of in item.items() if k != "labels"})
         steps.zero_grad()
         torch.nn.functional.cross_entropy(logits, item["labels"]).backward()
         torch.nn.utils.clip_grad_norm_(heads.parameters(), 1.0)

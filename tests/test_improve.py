@@ -3,12 +3,9 @@
 import errno
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -17,19 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-import test_finetune
 from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, load_model
-from consilience import train as train_package
 from consilience.core.errors import Loading
 from consilience.models.batches import head_at
 from consilience.models.loading import load_pretrained
 from consilience.options.training import ImproveOptions
-from consilience.probing.counting import CountedRun
-from consilience.train import consistency, improvement
+from consilience.train import improvement
 from consilience.train.consistency import (
-    HELD_OUT,
     ConsistencyTrainer,
     Steps,
     Training,
@@ -39,9 +32,9 @@ from consilience.train.consistency import (
     rank,
     text_losses,
     vote_loss,
+    words_of,
 )
-from consilience.train.improvement import Improved, Outcome, train_and_measure
-from test_finetune import TWO
+from consilience.train.improvement import over_seeds, seed_table, train_and_measure
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
 PATTERNS = tuple(map(Pattern.parse, TEXTS))
@@ -227,12 +220,9 @@ def test_facts_with_a_long_sentence_are_left_out_and_long_texts_truncated(bert):
     facts = (*relation("A").facts, *(Fact(f"long {n}", long + str(n), "Paris") for n in range(4)))
     one = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
     suite = replace(SUITE, relations=(one, *SUITE.relations[1:]))
-    steps = steps_of(bert, suite, [long] * (HELD_OUT + 1), train_facts=16, epochs=1, mlm="file")
-    assert (
-        len(steps.items) == 12
-        and max(len(text) for item in steps.items for text in item.texts) < 99
-    )
-    assert steps[0]["input_ids"].shape == (2 * 4 * 3, 64)
+    texts = [text for item in steps_of(bert, suite, train_facts=16).items for text in item.texts]
+    assert len(texts) == 12 * 3 and max(map(len, texts)) < 99
+    assert [len(ids) for ids in words_of(bert, [long], 64, "0").sequences] == [64]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert", "electra"])
@@ -327,15 +317,6 @@ def test_the_best_validation_of_equal_ones_the_last(tried, best):
     assert max(reversed(range(len(tried))), key=ranks.__getitem__) == best
 
 
-def test_the_steps_of_an_update_are_a_multiple_of_the_processes(
-    model_folder, tmp_path, monkeypatch
-):
-    """Else an update of several processes is not that of one."""
-    monkeypatch.setitem(vars(consistency.PartialState()), "num_processes", 4)
-    found = "2 steps an update on 4 processes. Let the training relations"
-    refused(found, trainer_of, model_folder("bert"), tmp_path)
-
-
 @pytest.mark.parametrize(("change", "message"), cases("plans_bad"))
 def test_a_plan_that_cannot_be_carried_out(tmp_path, change, message):
     """It is refused before the model is loaded: there is none of this name."""
@@ -401,7 +382,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     out, spec = tmp_path / "out", model_folder("bert")
     capsys.readouterr()
     result = train(spec, out)
-    (row,) = result.best.compared.filter(metric="consistency", group="D").to_dicts()
+    (row,) = result.tables["differences"].filter(metric="consistency", group="D").to_dicts()
     assert row["second_value"] > row["first_value"] + 0.2
     captured = capsys.readouterr()
     assert captured.out + captured.err == "", "the library prints nothing"
@@ -411,7 +392,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     stamp = record.stat().st_mtime_ns
     again = train(spec, out)
     assert record.stat().st_mtime_ns == stamp
-    assert again.best.metrics.equals(result.best.metrics, null_equal=True)
+    assert repr(again.facts) == repr(result.facts)
     refused("another run: its train_facts is 8, now asked is 4", train, spec, out, train_facts=4)
     refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, weight=2.0)
     refused("another run: its limit is", train, spec, out, limit=1, seeds=(42, 43))
@@ -533,24 +514,16 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
 
 def test_differences_of_several_seeds_have_means():
     """Accuracy rises by 10, 20 and 60 points: by 30, with s = sqrt(.07), and t of 2 degrees 4.30."""
-
-    def outcome(seed, rise):
-        row = {"metric": "accuracy", "over": "mean", "group": "", "kind": "whole", "level": ""}
-        compared = pl.DataFrame(
-            [row | {"difference": rise}, row | {"metric": "f1", "difference": 1.0}]
-        )
-        record = {"validation": {"consistent_accuracy": 1 - rise}}
-        return Outcome(seed, Path("m"), record, compared, compared)
-
-    outcomes = [outcome(seed, rise) for seed, rise in ((1, 0.1), (2, 0.2), (3, 0.6))]
-    before = CountedRun.__new__(CountedRun)
-    object.__setattr__(before, "suite", SUITE)
-    result = Improved(training("m"), Path("out"), "masked", before, outcomes)
-    assert result.best.seed == 1
-    (row,) = result.over_seeds().to_dicts()
+    row = {"metric": "accuracy", "over": "mean", "group": "", "kind": "whole", "level": ""}
+    compared = [
+        pl.DataFrame([row | {"difference": rise}, row | {"metric": "f1", "difference": 1.0}])
+        for rise in (0.1, 0.2, 0.6)
+    ]
+    means = over_seeds(compared, SUITE)
+    (row,) = means.to_dicts()
     assert (row["value"], row["std"], row["runs"]) == pytest.approx((0.3, 0.07**0.5, 3))
     assert row["high"] == pytest.approx(0.3 + 4.302653 * (0.07 / 3) ** 0.5)
-    (cells,) = result.seed_table().rows
+    (cells,) = seed_table(means, 3).rows
     assert cells[:2] == ["Accuracy", pytest.approx(0.3)]
 
 
@@ -572,9 +545,9 @@ def test_what_is_wrong_is_one_message(consilience, command, options, message):
 
 @pytest.mark.parametrize("name", ["improve", "finetune"])
 def test_without_accelerate_it_says_how_to_get_it(consilience, command, name, monkeypatch):
-    for module in [each for each in sys.modules if each.startswith("consilience.train.")]:
+    for module in [each for each in sys.modules if each.startswith("consilience.train")]:
         monkeypatch.delitem(sys.modules, module)
-        monkeypatch.delattr(train_package, module.rpartition(".")[2], raising=False)
+    monkeypatch.delattr(consilience, "train", raising=False)
     monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
     monkeypatch.setitem(sys.modules, "accelerate.state", None)
     if name == "finetune":
@@ -597,75 +570,3 @@ def test_a_training_without_out_has_a_folder_for_its_settings(monkeypatch):
     assert folders[0].parent.name == "runs"
     assert folders[0].name.startswith("improve-mini-name-")
     assert folders[0] == folders[1] and len({*folders}) == 3
-
-
-LAUNCHER = """
-import ast, gc, os, socket, sys
-from pathlib import Path
-code = ast.parse(Path(sys.argv[1]).read_text())
-lines = {True: [], False: []}
-for line in code.body:
-    lines[isinstance(line, ast.ImportFrom)].append(line)
-gc.disable()
-exec(compile(ast.Module(lines[True], []), "imports", "exec"))
-gc.freeze()  # or each process copies what it looks through for garbage
-gc.enable()
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = str(free.getsockname()[1])
-code = compile(ast.Module(lines[False], []), "code", "exec")
-children = []
-for rank in ("0", "1"):
-    children.append(os.fork())
-    if not children[-1]:
-        os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        exec(code)
-        sys.exit()
-if any([os.waitpid(child, 0)[1] for child in children]):
-    sys.exit(1)
-"""
-"""All processes are forks of one that has imported what they need, which takes less time."""
-
-TRAININGS = """
-from test_finetune import TWO, train as finetune
-from test_improve import train as improve
-folder, model = Path({folder!r}), {model!r}
-done = finetune(model, folder / "finetune", TWO, epochs=2, batch_size=5)
-sys.stdout.write("finetuned " + str(done["validation"]) + chr(10))  # one write: the pipe is shared
-plan = dict(epochs=1, loss="vote", device="cpu")
-done = "measured" if improve(model, folder / "improve", **plan) else "trained"
-sys.stdout.write("improved " + done + chr(10))
-"""
-
-
-@pytest.fixture(scope="module")
-def launched(calm_folder, tmp_path_factory):
-    """The model, the folder and the printed lines of trainings in two processes."""
-    model, folder = calm_folder("bert"), tmp_path_factory.mktemp("two")
-    script = folder / "script.py"
-    script.write_text(TRAININGS.format(folder=str(folder), model=str(model)))
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, str(script)], capture_output=True, text=True, timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return model, folder, sorted(done.stdout.splitlines())
-
-
-def test_a_finetuning_ends_with_the_same_weights(launched, tmp_path):
-    """Batches of 5, the last of 1 and 2; there is no dropout. Both processes know the result."""
-    model, folder, lines = launched
-    one = test_finetune.train(model, tmp_path, TWO, epochs=2, batch_size=5)
-    assert lines[:2] == [f"finetuned {one['validation']}"] * 2
-    for task in ("rte", "mnli"):
-        test_finetune.assert_same(tmp_path / task, folder / "finetune" / task)
-
-
-def test_a_consistency_training_ends_with_the_same_weights(launched, tmp_path):
-    """One relation each, in both stages of a vote; the first process measures."""
-    model, folder, lines = launched
-    assert lines[2:] == ["improved measured", "improved trained"]
-    train(model, tmp_path, epochs=1, loss="vote")
-    assert_same(tmp_path, folder / "improve", 1e-5)

@@ -24,7 +24,7 @@ from consilience.plans.questions import questions_of
 from consilience.probing.probe import probe
 from consilience.runs.run import read_answers
 from consilience.suites.questions import Questions
-from consilience.train import consistency, trainer
+from consilience.train import TrainingFolder, consistency, quiet_transformers
 from consilience.train.consistency import (
     PARTS,
     ConsistencyTrainer,
@@ -195,7 +195,7 @@ def assert_same_model(base, adapter, merged):
 def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path, monkeypatch):
     save = ConsistencyTrainer._save_checkpoint
 
-    @trainer.quiet_transformers()
+    @quiet_transformers()
     def weights(name):
         train(training(chat), tmp_path / name)
         return AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict()
@@ -212,7 +212,7 @@ def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path
             weights("killed")
     (tmp_path / "killed" / "checkpoint-3").mkdir()
     (tmp_path / "killed" / "checkpoint-3" / "trainer_state.json").write_text('{"global_step')
-    assert trainer.TrainingFolder(tmp_path / "killed", {}).last_checkpoint()[0] == 2
+    assert TrainingFolder(tmp_path / "killed", {}).last_checkpoint()[0] == 2
     resumed = weights("killed")
     assert not [*(tmp_path / "killed").glob("checkpoint-*")]
     assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)

@@ -17,8 +17,6 @@ from consilience.options.training import FinetuneOptions, ImproveOptions
 if TYPE_CHECKING:
     from consilience.gating.gate import Gate
     from consilience.report.export import Displayed, Output
-    from consilience.train.classifiers import Finetuning
-    from consilience.train.improvement import Improved
 
 # fmt: off
 
@@ -343,7 +341,7 @@ def analyze_representations(
 @program.command("improve",
     "improve -m bert-base-cased -s pararel --train-groups P36,P138 --validation-groups P19")
 @takes(ImproveOptions)
-def improve(options: ImproveOptions) -> Improved | Output | None:
+def improve(options: ImproveOptions) -> Output:
     """Train a model to answer alike however it is asked.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
@@ -357,7 +355,7 @@ def improve(options: ImproveOptions) -> Improved | Output | None:
 @program.command("finetune",
     "finetune -m roberta-base --task rte --train hub:train --validation hub:validation -o rte")
 @takes(FinetuneOptions)
-def finetune(options: FinetuneOptions) -> Finetuning | None:
+def finetune(options: FinetuneOptions) -> Output:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to

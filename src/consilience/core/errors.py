@@ -188,7 +188,7 @@ Joined = Literal["pair", "string"]
 SuiteKind = Literal["questions", "facts", "judge"]
 Pool = Literal["last", "end", "mean"]
 Loss = Literal["vote", "pairs", "pairs-vocabulary"]
-TrainingText = Literal["patterns", "file", "none"]
+TrainingText = Literal["patterns", "none"]
 SMALL_TASKS = ("rte", "mrpc")
 """The CALUM paper's tasks with few training examples: 2.5K and 3.7K; others have over 105K."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from consilience.core.errors import SILENT, Joined, Loss, Pool, Progress, TrainingText
-from consilience.options import QUESTIONS, FilePath, Option, OptionalPath, Options, shared
+from consilience.options import FACTS, QUESTIONS, FilePath, Option, OptionalPath, Options, shared
 
 # fmt: off
 
@@ -37,10 +37,10 @@ class ImproveOptions(Options):
         "vote: that of all variants; pairs: as ParaRel. Or pairs-vocabulary, of facts.")] = "vote"
     weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0
     mlm: Annotated[TrainingText | None, Option(
-        "Language modelling on the filled patterns (of facts), on --text, or on nothing.",
+        "Language modelling on the filled patterns [default], or on nothing.", kinds=FACTS,
         is_rare=True)] = None
     text: Annotated[OptionalPath, Option(
-        "Lines of text, for perplexity and --mlm.", "FILE", is_rare=True)] = None
+        "Lines of text, for perplexity.", "FILE", is_rare=True)] = None
     train_facts: Annotated[int, Option(
         "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
     batch_size: Annotated[int, Option("Facts or questions in a step.", min=1, is_rare=True)] = 8

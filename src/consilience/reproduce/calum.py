@@ -87,7 +87,7 @@ def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[P
             seeds=SEEDS, out=folder / "model", device=work.training_device,
         )  # fmt: skip
         made = work.call("finetune", finetune, options)
-        work.note(row, made.output().cautions if made else (), part)
+        work.note(row, made.cautions if made else (), part)
         of_seed = (f"seed-{seed}" for seed in SEEDS)
         models = {folder / "run" / one: str(folder / "model" / one / task) for one in of_seed}
     more = {"suite": task, "data": held_out, "generate": row in WRITERS}

@@ -291,7 +291,7 @@ def _improve(
         **{"loss": "pairs", **more},
     )  # fmt: skip
     made: Any = work.call("improve", improve, options)
-    return folder, made.outcomes[0].record["validation"] if made else {}
+    return folder, made.facts["outcomes"][0]["validation"] if made else {}
 
 
 def _probed(recipe: Recipe, work: Work) -> dict[str, Probed]:

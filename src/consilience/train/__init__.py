@@ -1,1 +1,263 @@
-"""Make a model better: more consistent, without making it worse."""
+"""Training: the trainer of all trainings, with whole batches in order, progress, and resuming."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import PartialState
+from torch.utils.data import Dataset
+from transformers import (
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.utils import logging
+
+from consilience.core.errors import OTHER_OUT, ConsilienceError, Progress, reason_of
+from consilience.core.provenance import versions
+from consilience.files.read import parse_json
+from consilience.files.write import is_disk_full, write_whole
+from consilience.models.batches import give_memory_back
+from consilience.models.loading import find_device
+from consilience.options.training import FinetuneOptions, ImproveOptions
+from consilience.runs.folder import refuse_other_run
+
+FILE = "training.json"
+"""The record of a training: settings, versions, whether it is finished, history, result."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFolder:
+    """A folder with one training, whole or to be resumed; ``settings`` decide its weights."""
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    def is_finished(self) -> bool:
+        """Whether the result is here. Takes a new folder; a folder with other content raises.
+
+        A folder without a checkpoint was taken by mistake, and is free.
+        """
+        is_finished = False
+        if (self.path / FILE).exists():
+            is_finished = bool(self.record()["finished"])
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            found, todo = "not empty, and not the folder of a training", f"{OTHER_OUT}."
+            raise ConsilienceError(found, where=str(self.path), todo=todo)
+        if not self.refuse_other():
+            self.write(finished=False)
+        return is_finished
+
+    def refuse_other(self, *free: str) -> bool:
+        """Whether a training was begun here; one with other settings but ``free`` ones raises."""
+        if not (self.path / FILE).exists():
+            return False
+        record = self.record()
+        if is_begun := bool(record["finished"]) or any(self.path.glob("checkpoint*")):
+            same = {name: record["settings"].get(name) for name in free}
+            now = json.loads(json.dumps(self.settings)) | same
+            refuse_other_run(record["settings"], now, self.path)
+        return is_begun
+
+    def record(self) -> dict[str, Any]:
+        """The record of the training: ``settings``, whether it is ``finished``, the result."""
+        path = self.path / FILE
+        try:
+            record: dict[str, Any] = parse_json(path.read_bytes())
+            needed = ("settings", "finished", *["validation"] * bool(record["finished"]))
+            return {name: record[name] for name in needed} | record
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            found = f"not the record of a training: {reason_of(error)}"
+            todo = f"Restore it. {OTHER_OUT}, or remove the folder, to train again."
+            raise ConsilienceError(found, where=str(path), todo=todo) from error
+
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """The updates and the folder of the last checkpoint that was written to its end."""
+        complete = dict[int, Path]()
+        for path in self.path.glob("checkpoint-*/trainer_state.json"):  # written last
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                step = int(parse_json(path.read_bytes())["global_step"])
+                complete[step] = path.parent
+        return max(complete.items(), default=None)
+
+    def write(self, *, finished: bool, **result: Any) -> None:
+        """Write the record."""
+        record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
+        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path / FILE, text.encode())
+
+
+class TrainingProgress(TrainerCallback):
+    """Counts the updates, and writes a line for each loss and each validation."""
+
+    def __init__(self, progress: Progress, advance: Callable[[int], None]) -> None:
+        self.progress, self.advance = progress, advance
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The best checkpoint of an interrupted training is here, also where it was moved."""
+        if state.best_global_step:
+            path = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+            state.best_model_checkpoint = str(path)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count an update; return the memory that batches of many lengths split (docs/log.md)."""
+        self.advance(1)
+        if state.global_step % 8 == 0:
+            give_memory_back()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Write losses or validation, but not the Trainer's speed, which counts batches."""
+        is_loss = "loss" in logs
+        numbers = [
+            f"{name.removeprefix('eval_')} {float(value):.4g}"
+            for name, value in logs.items()
+            if (name.endswith("loss") if is_loss else "eval_" in name)
+        ]
+        if numbers:
+            self.progress.inform(
+                f"{Path(args.output_dir).name}: update {state.global_step} of {state.max_steps}: "
+                f"{'' if is_loss else 'validation '}{', '.join(numbers)}"
+            )
+
+
+class BatchTrainer(Trainer):
+    """A Trainer whose data set has whole batches as items, and which validates by ``validate``."""
+
+    def __init__(
+        self,
+        model: Any,
+        batches: Dataset[dict[str, Any]],
+        options: ImproveOptions | FinetuneOptions,
+        folder: Path,
+        *,
+        interval: int,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        **arguments: Any,
+    ) -> None:
+        """``interval``: updates between two validations; the first of ``options.seeds`` counts.
+
+        One accelerator is used: torch's DataParallel cannot split a batch that is one item of its
+        data set.
+        """
+        is_on_cpu = options.device.startswith("cpu") or not torch.accelerator.is_available()
+        args = TrainingArguments(
+            output_dir=str(folder), per_device_train_batch_size=1, num_train_epochs=1,
+            learning_rate=options.learning_rate or 0.0, seed=options.seeds[0], bf16=options.bf16,
+            train_sampling_strategy="sequential", lr_scheduler_type="linear", max_grad_norm=1.0,
+            optim="adamw_torch_fused", eval_strategy="steps", save_strategy="steps",
+            eval_steps=interval, save_steps=interval, logging_steps=interval, save_total_limit=2,
+            load_best_model_at_end=True, remove_unused_columns=False,
+            use_cpu=is_on_cpu, dataloader_pin_memory=torch.cuda.is_available(),
+            disable_tqdm=True, report_to="none", **arguments,
+        )  # fmt: skip
+        args._n_gpu = min(1, args.n_gpu)
+        if options.device != "auto":  # the Trainer takes the first accelerator
+            chosen = torch.device(options.device)
+            if chosen.type == "cuda":
+                torch.cuda.set_device(chosen)
+            args._setup_devices = args.distributed_state.device = chosen
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=batches,
+            eval_dataset=batches,  # required by Trainer; ``validate`` does not use it
+            data_collator=lambda items: items[0],
+            processing_class=tokenizer,
+        )
+        for callback in (PrinterCallback, ProgressCallback):
+            self.remove_callback(callback)
+
+    def validate(self) -> Mapping[str, float]:
+        """The validation metrics of the model as it is now."""
+        raise NotImplementedError
+
+    def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
+        """Save the best checkpoint as a model; what is recorded of it. ``best``: its validation."""
+        raise NotImplementedError
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """The metrics of ``validate``, under the names by which Trainer logs and compares them."""
+        metrics = {f"eval_{name}": value for name, value in self.validate().items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    @property
+    def validations(self) -> list[dict[str, Any]]:
+        """The metrics of each validation, with its ``step``."""
+        logs = [log for log in self.state.log_history if "eval_accuracy" in log]
+        return [{name.removeprefix("eval_"): x for name, x in log.items()} for log in logs]
+
+    def check_finite(self, loss: torch.Tensor, name: str, todo: str) -> None:
+        """Stop the training where its loss is not a finite number."""
+        if not torch.isfinite(loss):
+            raise ConsilienceError(
+                f"{name} is {loss.item()} at step {self.state.global_step}",
+                where=str(self.args.output_dir),
+                todo=f"Earlier checkpoints are complete. {todo}",
+            )
+
+
+def trained(
+    folder: TrainingFolder, trainer: Callable[[], BatchTrainer], progress: Progress
+) -> dict[str, Any]:
+    """Train, resume from the last complete checkpoint, or take a result: the record."""
+    if folder.is_finished():
+        progress.inform(f"{folder.path.name}: finished already")
+    else:
+        try:
+            made = trainer()
+            done, checkpoint = folder.last_checkpoint() or (0, "")
+            steps = len(made.get_train_dataloader()) / made.args.gradient_accumulation_steps
+            with progress.steps(folder.path.name, round(steps) - done, "updates") as advance:
+                made.add_callback(TrainingProgress(progress, advance))
+                made.train(resume_from_checkpoint=str(checkpoint) or None)
+            at_best = {"step": made.state.best_global_step}
+            (best,) = [one for one in made.validations if one.items() >= at_best.items()]
+            result = made.save(best)
+            for path in folder.path.rglob("*.safetensors"):
+                path.chmod(0o644)  # safetensors makes them for their owner alone
+            folder.write(finished=True, **result, history=made.state.log_history)
+        except Exception as error:  # of whichever library was writing
+            if not is_disk_full(error) and shutil.disk_usage(folder.path).free >= 4096:
+                raise
+            todo = "Earlier checkpoints are complete. Free some space and rerun the command."
+            raise ConsilienceError("the disk is full", where=str(folder.path), todo=todo) from error
+    for path in folder.path.glob("checkpoint-*"):  # each three times the size of the model
+        shutil.rmtree(path, ignore_errors=True)
+    return folder.record()
+
+
+def refuse_device(device: str) -> None:
+    """Refuse a device that does not exist, and several processes: a training has one device."""
+    find_device(device)
+    if int(PartialState().num_processes) > 1:  # type: ignore[has-type]
+        todo = "Run the command without `accelerate launch`."
+        raise ConsilienceError("several processes", expected="one", todo=todo)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep the bars and messages of transformers out of the output; also a decorator."""
+    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bars:
+            logging.enable_progress_bar()

@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 import safetensors.torch
 import torch
-from accelerate.state import PartialState
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, TrainerCallback, set_seed
 
@@ -35,7 +34,7 @@ from consilience.models.classifier import (
 )
 from consilience.models.loading import load_classifier, locate
 from consilience.options.training import FinetuneOptions
-from consilience.report.export import Displayed, Output
+from consilience.report.export import Output
 from consilience.report.table import Cell, Column, Columns, Table, frame_table
 from consilience.suites.pairs import (
     Pairs,
@@ -45,11 +44,11 @@ from consilience.suites.pairs import (
     refuse_one_class,
     sample_pairs,
 )
-from consilience.train.trainer import (
+from consilience.train import (
     BatchTrainer,
     TrainingFolder,
-    is_first_process,
     quiet_transformers,
+    refuse_device,
     trained,
 )
 
@@ -105,24 +104,13 @@ class EncodedPairs:
 
 
 class PairBatches(Dataset[dict[str, Any]]):
-    """Every batch of a training in order, each of one task; the seed decides the order.
-
-    ``processes`` share each batch: item i is the part i % processes of batch i // processes, and
-    ``weight`` makes the mean over the parts' losses that of the batch.
-    """
+    """Every batch of a training in order, each of one task; the seed decides the order."""
 
     def __init__(
-        self,
-        pairs: Mapping[str, EncodedPairs],
-        *,
-        size: int,
-        epochs: int,
-        seed: int,
-        processes: int = 1,
-        pad: int = 0,
+        self, pairs: Mapping[str, EncodedPairs], *, size: int, epochs: int, seed: int, pad: int = 0
     ) -> None:
         """``pairs``: those of each task. ``size``: pairs in a batch. ``pad``: a token's id."""
-        self.pairs, self.processes, self.pad, self.per_epoch = pairs, processes, pad, 0
+        self.pairs, self.pad, self.per_epoch = pairs, pad, 0
         generator = random.Random(seed)
         self.order: list[tuple[str, list[int]]] = []
         for _ in range(epochs):
@@ -136,18 +124,15 @@ class PairBatches(Dataset[dict[str, Any]]):
             self.order += epoch
 
     def __len__(self) -> int:
-        return len(self.order) * self.processes
+        return len(self.order)
 
     def __getitem__(self, at: int) -> dict[str, Any]:
-        task, rows = self.order[at // self.processes]
-        part = rows[at % self.processes :: self.processes]
-        read = part or rows[:1]  # an empty part reads one pair, without weight
+        task, rows = self.order[at]
         pairs = self.pairs[task]
         return {
             "task": task,
-            "labels": torch.tensor([pairs.labels[row] for row in read]),
-            "weight": len(part) * self.processes / len(rows),
-            **collate([pairs.forms[row] for row in read], self.pad),
+            "labels": torch.tensor([pairs.labels[row] for row in rows]),
+            **collate([pairs.forms[row] for row in rows], self.pad),
         }
 
 
@@ -242,18 +227,17 @@ class PairTrainer(BatchTrainer):
             for name, pairs in of.items()
             if pairs.left_out
         ]
-        processes = int(PartialState().num_processes)  # type: ignore[has-type]
         self.batches = PairBatches(
             self.training, size=options.batch_size, epochs=options.epochs, seed=seed,
-            processes=processes, pad=int(self.tokenizer.pad_token_id or 0),
+            pad=int(self.tokenizer.pad_token_id or 0),
         )  # fmt: skip
         interval = self.batches.per_epoch
         super().__init__(
             self.heads, self.batches, options, folder, interval=interval,
-            callbacks=[Patience(options.patience)], metric_for_best_model="eval_accuracy",
-            warmup_steps=round(WARMUP * interval * options.epochs), weight_decay=WEIGHT_DECAY,
-            ddp_find_unused_parameters=True,
+            metric_for_best_model="eval_accuracy", weight_decay=WEIGHT_DECAY,
+            warmup_steps=round(WARMUP * interval * options.epochs),
         )  # fmt: skip
+        self.add_callback(Patience(options.patience))
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """A checkpoint has every weight once: T5's two stacks read with one embedding."""
@@ -278,11 +262,10 @@ class PairTrainer(BatchTrainer):
     def compute_loss(  # type: ignore[override]
         self, model: Any, inputs: dict[str, Any], **_: Any
     ) -> Any:
-        """Mean cross-entropy of a batch, or of the part of it that this process reads."""
+        """Mean cross-entropy of a batch."""
         inputs = dict(inputs)
-        labels, weight = inputs.pop("labels"), inputs.pop("weight")
-        logits = model(**inputs)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels) * weight
+        labels = inputs.pop("labels")
+        loss = torch.nn.functional.cross_entropy(model(**inputs).float(), labels)
         self.check_finite(
             loss, f"the loss of {inputs['task']}", "Lower --learning-rate, or use float32."
         )
@@ -342,7 +325,7 @@ def train_classifier(
     weights. The record has the accuracy of each task with validation pairs (``validation``), the
     ``epochs``, and ``notes`` on the pairs.
     """
-    is_first_process(options.device)
+    refuse_device(options.device)
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
     loading = Loading(trust_remote_code=options.trust_remote_code)
@@ -359,19 +342,42 @@ def train_classifier(
     return trained(TrainingFolder(folder, settings), made, progress)
 
 
-def finetune(options: FinetuneOptions, progress: Progress = SILENT) -> Finetuning | None:
-    """Train with each seed; None in every process but the first (``accelerate launch``)."""
+def finetune(options: FinetuneOptions, progress: Progress = SILENT) -> Output:
+    """Train with each seed: accuracy on each task and the mean, and how the best model is used."""
     locate(options.model)  # an impossible name raises
-    sources = _sources(options)
-    is_first, trainings = is_first_process(options.device), dict[int, Mapping[str, Any]]()
-    progress = progress if is_first else SILENT
+    sources, rows, notes = _sources(options), list[dict[str, Any]](), list[str]()
+    task = sources[0].task.name
     with progress.loading(options.model):
         for seed in dict.fromkeys(options.seeds):
             folder = options.out / f"seed-{seed}"
-            progress.say(f"training {sources[0].task.name}, {folder.name}")
-            of_seed = replace(options, seeds=(seed,))
-            trainings[seed] = train_classifier(of_seed, sources, folder, progress)
-    return Finetuning(sources[0].task.name, trainings, options) if is_first else None
+            progress.say(f"training {task}, {folder.name}")
+            made = train_classifier(replace(options, seeds=(seed,)), sources, folder, progress)
+            epochs, notes = made["epochs"], made["notes"]  # the notes are the same of every seed
+            rows.append(
+                {"seed": seed, **made["validation"], "epochs": epochs, "folder": str(folder)}
+            )
+    seeds, best = pl.DataFrame(rows), max(rows, key=lambda row: float(row[task]))
+    tasks = seeds.columns[1:-2]
+    rows = [{**row, "seed": str(row["seed"])} for row in rows]
+    if len(rows) > 1:
+        means = {name: Cell(fmean(seeds[name]), std=stdev(seeds[name])) for name in tasks}
+        rows.append({"seed": "mean", **means, "epochs": ""})
+    columns: Columns = {
+        "seed": Column("seed", "count"), **{name: Column(name, "share") for name in tasks},
+        "epochs": Column("epochs", "count"),
+    }  # fmt: skip
+    title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
+    model = Path(best["folder"]) / task
+    shown: list[Table | str] = [
+        frame_table(rows, title, columns),
+        f"Models: {options.out}/seed-*/{task}; best validation: {model}",
+        "Load it:",
+        "  from transformers import pipeline",
+        f'  model = pipeline("text-classification", model="{model}")',
+        "Measure its consistency on pairs that it has not seen:",
+        f"  consilience probe --model {model} --suite {options.task} --data FILE",
+    ]
+    return Output({"seeds": seeds}, shown, (), notes, {"model": options.model, "task": task})
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
@@ -398,44 +404,3 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
     if len(set(names)) != len(names):
         raise ConsilienceError(f"duplicate task among {', '.join(names)}")
     return sources
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Finetuning(Displayed):
-    """The classifiers of one model, for its main task; ``trainings``: their records by seed."""
-
-    task: str
-    trainings: Mapping[int, Mapping[str, Any]]
-    options: FinetuneOptions
-
-    def output(self) -> Output:
-        """Accuracy of each seed on each task and the mean, and how the best model is used."""
-        task, options = self.task, self.options
-        rows: list[dict[str, Any]] = [
-            {"seed": seed, **of["validation"], "epochs": of["epochs"],
-             "folder": str(options.out / f"seed-{seed}")}
-            for seed, of in self.trainings.items()
-        ]  # fmt: skip
-        seeds, best = pl.DataFrame(rows), max(rows, key=lambda row: float(row[task]))
-        tasks = seeds.columns[1:-2]
-        rows = [{**row, "seed": str(row["seed"])} for row in rows]
-        if len(rows) > 1:
-            means = {name: Cell(fmean(seeds[name]), std=stdev(seeds[name])) for name in tasks}
-            rows.append({"seed": "mean", **means, "epochs": ""})
-        columns: Columns = {
-            "seed": Column("seed", "count"), **{name: Column(name, "share") for name in tasks},
-            "epochs": Column("epochs", "count"),
-        }  # fmt: skip
-        title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
-        model = Path(best["folder"]) / task
-        shown: list[Table | str] = [
-            frame_table(rows, title, columns),
-            f"Models: {options.out}/seed-*/{task}; best validation: {model}",
-            "Load it:",
-            "  from transformers import pipeline",
-            f'  model = pipeline("text-classification", model="{model}")',
-            "Measure its consistency on pairs that it has not seen:",
-            f"  consilience probe --model {model} --suite {options.task} --data FILE",
-        ]
-        notes = next(iter(self.trainings.values()))["notes"]  # the same of every seed
-        return Output({"seeds": seeds}, shown, (), notes, {"model": options.model, "task": task})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import math
 import random
 import warnings
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import torch
-from accelerate.state import PartialState
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
@@ -54,7 +52,7 @@ from consilience.plans import kind_of, plan_of
 from consilience.plans.questions import Presented, prompts_of, questions_of
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
-from consilience.train.trainer import BatchTrainer, TrainingFolder, trained
+from consilience.train import BatchTrainer, TrainingFolder, trained
 from consilience.types import Relation, Suite
 
 
@@ -91,9 +89,6 @@ def vote_loss(scores: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     return (votes.exp() * (votes - logprob)).sum(dim=-1).mean()
 
 
-HELD_OUT = 500
-"""The first lines of text: perplexity is measured on them, and training never reads them."""
-
 SAMPLE_SEED = 0
 """Samples the facts to validate and to test on: the same ones whatever the seed of the training."""
 
@@ -116,7 +111,7 @@ class Training:
     """A training on a suite of facts or of questions.
 
     ``options``: without a default that is still open; of its seeds the first one counts.
-    ``lines``: text for language modelling and perplexity.
+    ``lines``: text whose perplexity is measured, and that is never trained on.
     """
 
     options: ImproveOptions
@@ -183,18 +178,17 @@ class Training:
 
     @property
     def learns_sentences(self) -> bool:
-        """Whether language modelling goes with facts: then a teacher learns it first."""
+        """Whether facts are also read as sentences: then a teacher learns these first."""
         return not self.asks_questions and self.options.mlm != "none"
 
     @property
     def settings(self) -> dict[str, Any]:
         """What decides the weights."""
-        options, text = self.options, json.dumps(list(self.lines)).encode()
+        options = self.options
         return {name: getattr(options, name) for name in SETTINGS} | {
             "seed": self.seed,
             "suite": self.suite.digest,
             "weights": locate(options.model).digest or options.model,
-            "text": hashlib.sha256(text).hexdigest() if options.mlm == "file" else None,
         }
 
     def load(self) -> Pretrained:
@@ -220,19 +214,16 @@ class Training:
         return [one.id for one in relations if one.id not in used and one.cardinality == "N-1"]
 
     @property
-    def trained_factors(self) -> tuple[str, ...] | None:
-        """``--vary`` without the factors that are only measured."""
-        vary, held_out = self.options.vary, self.options.hold_out_factor
-        if vary is None:
-            return None
-        return tuple(one for one in vary if factor_of(one) not in held_out)
+    def factors(self) -> dict[str, str]:
+        """What ``--vary`` says of each factor."""
+        return {one.partition("=")[0].strip(): one for one in self.options.vary or ()}
 
     @property
-    def held_out_factors(self) -> dict[str, tuple[str, ...]]:
-        """What each factor that is only measured varies."""
+    def trained_factors(self) -> tuple[str, ...] | None:
+        """``--vary`` without the factors that are only measured."""
         held_out = self.options.hold_out_factor
-        known = {factor_of(one): (one,) for one in self.options.vary or ()}
-        return {name: vary for name, vary in known.items() if name in held_out}
+        of_training = [vary for name, vary in self.factors.items() if name not in held_out]
+        return None if self.options.vary is None else tuple(of_training)
 
     def asked(
         self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None = None
@@ -257,16 +248,13 @@ class Training:
         train, validation = options.train_groups, options.validation_groups
         group = "group" if new else "relation"
         locate(options.model)  # an impossible name raises
-        if not (train or validation):
-            expected = "--train-groups and --validation-groups, such as capital,author and currency"
-            raise ConsilienceError(f"no {group}s to train on", expected=expected)
-        plan_of(
-            self.asked((*train, *validation), None, options.vary), suite
-        )  # what is unknown raises
+        if not (train and validation):
+            todo = "Name some: --train-groups capital,author --validation-groups currency."
+            found = f"no {group}s to {'validate' if train else 'train'} on"
+            raise ConsilienceError(found, todo=todo)
+        plan_of(self.asked((*train, *validation), None, options.vary), suite)  # unknown names raise
         shared = sorted({*train} & {*validation})
-        varied = [factor_of(one) for one in options.vary or ()]
-        unvaried = sorted({*options.hold_out_factor} - {*varied})
-        of_facts = {"patterns", "pairs-vocabulary"} & {options.mlm, options.loss} if new else ()
+        unvaried = sorted({*options.hold_out_factor} - {*self.factors})
         is_open, known, several = False, list[str](), list[str]()
         if isinstance(suite, Questions):
             is_open = any(
@@ -279,28 +267,18 @@ class Training:
             (self.trained_factors == (), "no factor is left to train on", "", "Hold out fewer."),
             (shared, f"{', '.join(shared)} to train on and to validate on",
              f"different {group}s", ""),
-            (not train, f"no {group}s in --train-groups", "", "Name some: --train-groups."),
-            (not validation, f"no {group}s in --validation-groups", "",
-             "Name some: --validation-groups."),
             (unvaried, f"--hold-out-factor {','.join(unvaried)}",
-             f"a factor that --vary names: {', '.join(varied) or 'none'}", ""),
-            (of_facts, f"'{', '.join(of_facts)}' in a training on questions", "one on facts", ""),
+             f"a factor that --vary names: {', '.join(self.factors) or 'none'}", ""),
+            (new and options.loss == "pairs-vocabulary",
+             f"'{options.loss}' in a training on questions", "one on facts", ""),
             (is_open, "open questions", "questions with options", ""),
             (several, f"{', '.join(several)} in --validation-groups: a subject has several right "
              "answers, so accuracy and Consistent-Acc are not defined", "N-1 relations",
              f"Known: {listed(known, 12)}."),
             (not self.test_groups, f"no {group} is left to test on", "", "Train on fewer."),
-            (options.mlm == "file" and len(self.lines) <= HELD_OUT,
-             f"{len(self.lines)} lines of text", f"more than the {HELD_OUT} that are held out",
-             "Give more text, or use --mlm patterns."),
         ):  # fmt: skip
             if is_there:
                 raise ConsilienceError(found, expected=expected, todo=todo)
-
-
-def factor_of(text: str) -> str:
-    """The factor that a text such as ``order=rotations`` varies."""
-    return text.partition("=")[0].strip()
 
 
 def split_by_item(questions: Questions) -> Questions:
@@ -413,7 +391,8 @@ def fact_items(
                 Ask([ids], [(0, place)], of_pattern, [1.0] * len(options))
                 for ids, place, of_pattern in zip(sentences, places, picks, strict=True)
             ]
-            texts = [one.fill(fact.subject, fact.object) for one in relation.patterns]
+            read = relation.patterns if training.learns_sentences else ()
+            texts = [one.fill(fact.subject, fact.object) for one in read]
             items.append(TrainedItem(asks, texts))
     return items
 
@@ -522,7 +501,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     def __init__(self, training: Training, loaded: Pretrained) -> None:
         self.training, self.loaded, self.options = training, loaded, training.options
         self.longest = min(LONGEST, positions(loaded.model))
-        self.lines = training.lines[HELD_OUT:]
         if isinstance(training.suite, Questions):
             self.items = question_items(training, loaded)
             self.steps = [*self._questions_in_order()]
@@ -536,10 +514,8 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
             if all(len(items) < self.options.batch_size for items in of_relations):
                 self.steps = []
         if not self.steps:
-            expected, todo = (
-                f"{self.options.batch_size} or more",
-                "Lower --batch-size or train on more.",
-            )
+            expected = f"{self.options.batch_size} or more"
+            todo = "Lower --batch-size or train on more."
             raise ConsilienceError(unit, expected=expected, todo=todo)
 
     def _facts_in_order(
@@ -569,11 +545,6 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
     def __getitem__(self, at: int) -> dict[str, Any]:
         items, seed = self.steps[at], f"{self.training.seed} {at}"
         texts = [text for item in items for text in item.texts]
-        if self.options.mlm == "none":
-            texts = []
-        elif self.options.mlm == "file":
-            chosen = random.Random(f"{self.training.seed} text {at}")
-            texts = chosen.choices(self.lines, k=max(1, len(texts)))
         asks, draw = [item.asks for item in items], random.Random(seed)
         if self.training.asks_questions:
             asks = [
@@ -630,14 +601,7 @@ class ConsistencyTrainer(BatchTrainer):
         options = training.options
         self.training, self.options, self.loaded = training, options, training.load()
         self.steps = Steps(training, self.loaded)
-        processes = int(PartialState().num_processes)  # type: ignore[has-type]
         turns = options.batch_size if training.asks_questions else len(options.train_groups)
-        if turns % processes:
-            raise ConsilienceError(
-                f"{turns} steps an update on {processes} processes",
-                todo="Let the training relations, or --batch-size of questions, be a multiple of "
-                "the processes.",
-            )
         updates = math.ceil(len(self.steps) / turns)
         interval = max(1, updates // (2 * options.epochs))
         if training.asks_questions:
@@ -647,7 +611,7 @@ class ConsistencyTrainer(BatchTrainer):
             model = with_adapters(model, options.lora_rank, training.seed)
         super().__init__(
             model, self.steps, options, folder, interval=interval, weight_decay=0.0,
-            tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=turns // processes,
+            tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=turns,
             metric_for_best_model=f"eval_{training.chosen_by}",
         )  # fmt: skip
         self.model_accepts_loss_kwargs = False  # the loss is a mean over relations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ from consilience.probing.counting import CountedRun
 from consilience.probing.probe import probe
 from consilience.report.cautions import Known, cautions
 from consilience.report.comparison_tables import comparison_table, verdict
-from consilience.report.export import Displayed, Output
+from consilience.report.export import Output
 from consilience.report.metric_tables import POINTS
 from consilience.report.table import CI, Column, Columns, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
+from consilience.train import TrainingFolder, quiet_transformers, refuse_device
 from consilience.train.consistency import (
-    HELD_OUT,
     PIPELINES,
     SAMPLE_SEED,
     TIE_METRIC,
@@ -43,80 +43,79 @@ from consilience.train.consistency import (
     text_losses,
     train,
 )
-from consilience.train.trainer import TrainingFolder, is_first_process, quiet_transformers
 from consilience.types import Suite
 
 MARGIN = 2.0
 """A harm is ruled out where the 95 % interval of a loss ends within this many points."""
 
-TEXT = "Perplexity of text, relative"
+TEXT, LINES = "Perplexity of text, relative", 500  # It is that of the first so many lines
 
 Losses = tuple[Floats, Floats]  # Of each line of text, and its number of words
 Measure = tuple[ProbeOptions, Suite | Questions | None]  # What is asked before and after
 
+Outcome = dict[str, Any]
+"""What a ``seed`` gave: its ``model``, ``validation`` and ``checkpoint`` as ``train`` records them,
+the metrics ``after``, their ``differences`` from those before, and ``harm`` (``harm_table``)."""
 
-def improve(options: ImproveOptions, progress: Progress = SILENT) -> Improved | Output | None:
-    """Train and measure; None in every process but the first (``accelerate launch``)."""
+
+def improve(options: ImproveOptions, progress: Progress = SILENT) -> Output:
+    """Plan, train, and compare the model before and after."""
     training = Training.of(options)
     training.check()
-    if options.dry_run:
-        return planned(training)
     settings = training.settings | {
         "suite": f"improve-{training.suite.name}", "digest": training.suite.digest,
         "seeds": options.seeds, "limit": options.limit, "also": options.also,
         "text": options.text and str(options.text),
     }  # fmt: skip
-    with progress.loading(options.model):
-        shown = progress if is_first_process(options.device) else SILENT
-        folder = options.out or default_folder(options.model, settings)
-        return train_and_measure(training, folder, shown)
+    folder = options.out or default_folder(options.model, settings)
+    return train_and_measure(training, folder, progress)
 
 
 @quiet_transformers()
-def train_and_measure(
-    training: Training, folder: Path, progress: Progress = SILENT
-) -> Improved | None:
+def train_and_measure(training: Training, folder: Path, progress: Progress = SILENT) -> Output:
     """Train with each seed, and measure what was not trained before and after.
 
     ``folder`` gets the run ``before``, and for each seed ``seed-N``: what ``train`` writes, the run
     ``after`` and ``comparison.csv``; what else is measured ends in its name. Existing output is
-    reused. Of several processes (``accelerate launch``) all train and the first one measures; the
-    others return None.
+    reused. Another training in the folder raises before anything is trained.
     """
     options, measures = training.options, measures_of(training)
-    is_first, kind = is_first_process(options.device), training.load().kind
-    before, texts, outcomes = dict[str, CountedRun](), None, list[Outcome]()
-    for seed in options.seeds:  # before anything is trained; a vote trains another model
+    refuse_device(options.device)
+    for seed in options.seeds:  # a vote trains another model
         settings = training.with_options(seeds=(seed,)).settings
         TrainingFolder(folder / f"seed-{seed}", settings).refuse_other("weights")
-    if is_first:
+    if options.dry_run:
+        return planned(training, measures)
+    with progress.loading(options.model):
+        kind, outcomes, compared = training.load().kind, list[Outcome](), list[pl.DataFrame]()
         progress.say("measuring the model before")
         before = _measured(measures, options.model, folder / "before")
         texts = _losses(training, options.model)
-    for seed in options.seeds:
-        of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
-        if options.loss == "vote" and training.learns_sentences:
-            progress.say(f"training the teacher, seed {seed}")
-            teacher = folder / f"teacher-{seed}"
-            train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
-            of_seed = of_seed.with_options(model=str(teacher / "model"))
-        progress.say(f"training seed {seed}, lambda {options.weight:g}")
-        record, model = train(of_seed, place, progress), place / "model"
-        if not is_first:
-            continue
-        progress.say(f"measuring seed {seed}")
-        after = _measured(measures, model, place / "after")
-        compared, harms = dict[str, pl.DataFrame](), list[dict[str, Any]]()
-        for name, run in before.items():
-            tables = {"before": run.prepared, "after": after[name].prepared}
-            compared[name] = compare(tables, run.suite, run.protocol)
-            write_whole(_beside(place / "comparison", name, ".csv"), csv_of(compared[name]))
-            harms += harm_rows(compared[name], run.suite, name)
-        if texts is not None and (losses := _losses(training, model)):
-            harms.append(text_row(texts, losses))
-        metrics = after[""].metrics
-        outcomes.append(Outcome(seed, model, record, metrics, compared[""], harms))
-    return Improved(training, folder, kind, before[""], outcomes) if is_first else None
+        for seed in options.seeds:
+            of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
+            if options.loss == "vote" and training.learns_sentences:
+                progress.say(f"training the teacher, seed {seed}")
+                teacher = folder / f"teacher-{seed}"
+                train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
+                of_seed = of_seed.with_options(model=str(teacher / "model"))
+            progress.say(f"training seed {seed}, lambda {options.weight:g}")
+            record, model = train(of_seed, place, progress), place / "model"
+            progress.say(f"measuring seed {seed}")
+            after, harms = _measured(measures, model, place / "after"), list[dict[str, Any]]()
+            for name, run in before.items():
+                tables = {"before": run.prepared, "after": after[name].prepared}
+                table = compare(tables, run.suite, run.protocol)
+                write_whole(_beside(place / "comparison", name, ".csv"), csv_of(table))
+                harms += harm_rows(table, run.suite, name)
+                compared += [table] * (not name)
+            if texts is not None and (losses := _losses(training, model)):
+                harms.append(text_row(texts, losses))
+            outcomes.append({
+                "seed": seed, "weight": options.weight, "validation": record["validation"],
+                "checkpoint": record["checkpoint"], "after": after[""].metrics.to_dicts(),
+                "differences": compared[-1].to_dicts(), "harm": harms, "model": str(model),
+            })  # fmt: skip
+    return improvement(training, folder, kind, before[""], outcomes, compared)
 
 
 def measures_of(training: Training) -> dict[str, Measure]:
@@ -128,7 +127,8 @@ def measures_of(training: Training) -> dict[str, Measure]:
     """
     options, groups = training.options, training.test_groups
     measures: dict[str, Measure] = {"": (training.asked(groups, options.limit), training.suite)}
-    for factor, vary in training.held_out_factors.items():
+    for factor in options.hold_out_factor:
+        vary = (training.factors[factor],)
         measures[factor] = training.asked(groups, options.limit, vary), training.suite
     for spec in options.also:
         name, _, limit = spec.partition("=")
@@ -150,10 +150,10 @@ def measures_of(training: Training) -> dict[str, Measure]:
     return measures
 
 
-def planned(training: Training) -> Output:
+def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
     """What a training reads, and what is asked before and after it; nothing is loaded."""
     options = training.options
-    asked = {name: plan_of(*measure) for name, measure in measures_of(training).items()}
+    asked = {name: plan_of(*measure) for name, measure in measures.items()}
     groups = {
         "train": (options.train_groups, options.train_facts),
         "validation": (options.validation_groups, options.validation_facts),
@@ -194,7 +194,7 @@ def _losses(training: Training, model: str | Path) -> Losses | None:
     """The losses of the held-out lines of text; None without text."""
     options = training.options
     loading = Loading(options.device, trust_remote_code=options.trust_remote_code)
-    return text_losses(str(model), training.lines[:HELD_OUT], loading) if training.lines else None
+    return text_losses(str(model), training.lines[:LINES], loading) if training.lines else None
 
 
 def harm_rows(compared: pl.DataFrame, suite: Suite, name: str) -> Iterator[dict[str, Any]]:
@@ -269,91 +269,60 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The ``model`` that a training made with a seed, and what changed on the held-out groups.
+def over_seeds(compared: Sequence[pl.DataFrame], suite: Suite) -> pl.DataFrame:
+    """The mean of each headline difference over seeds (``mean_over_runs``), with t intervals."""
+    is_headline = pl.col("metric").is_in(headline_metrics())
+    means = mean_over_runs([*compared], "difference")
+    return means.filter(is_headline, over=suite.words.over, kind="whole")
 
-    ``record``: of ``train``. ``metrics``: of the model. ``compared``: with those before
-    (``COMPARISON_SCHEMA``). ``harms``: rows of ``harm_table``.
+
+def seed_table(means: pl.DataFrame, count: int) -> Table:
+    """The means over seeds (``over_seeds``), in points."""
+    rows = [{**row, "metric": label_of(row["metric"])} for row in means.to_dicts()]
+    columns: Columns = {
+        "metric": Column("metric"), "value": Column("mean", "points"),
+        "std": Column("std", "points"), ("low", "high"): Column(CI, "points"),
+    }  # fmt: skip
+    return frame_table(rows, f"Mean differences of {count} seeds, in points", columns)
+
+
+def improvement(
+    training: Training,
+    folder: Path,
+    kind: str,
+    before: CountedRun,
+    outcomes: Sequence[Outcome],
+    compared: Sequence[pl.DataFrame],
+) -> Output:
+    """What training changed on the held-out groups, the means over seeds, and the harm.
+
+    The best seed is that of the best validation; of equal ones the last. ``kind``: of the model.
+    ``before``: its run. ``compared``: of each seed (``COMPARISON_SCHEMA``).
     """
-
-    seed: int
-    model: Path
-    record: Mapping[str, Any]
-    metrics: pl.DataFrame
-    compared: pl.DataFrame
-    harms: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Improved(Displayed):
-    """The result of ``improve``: the model ``before`` on the held-out groups, and each seed's.
-
-    ``folder``: that of checkpoints, runs and models. ``kind``: of the model.
-    """
-
-    training: Training
-    folder: Path
-    kind: str
-    before: CountedRun
-    outcomes: Sequence[Outcome]
-
-    @property
-    def best(self) -> Outcome:
-        """The outcome of the seed with the best validation; of equal ones the last."""
-        by = self.training.chosen_by
-        return max(reversed(self.outcomes), key=lambda one: rank(one.record["validation"], by))
-
-    def over_seeds(self) -> pl.DataFrame:
-        """The mean of each headline difference over seeds (``mean_over_runs``)."""
-        means = mean_over_runs([one.compared for one in self.outcomes], "difference")
-        is_headline = pl.col("metric").is_in(headline_metrics())
-        return means.filter(is_headline, over=self.before.suite.words.over, kind="whole")
-
-    def seed_table(self) -> Table:
-        """The means of the headline differences over seeds, with t intervals."""
-        rows = [{**row, "metric": label_of(row["metric"])} for row in self.over_seeds().to_dicts()]
-        columns: Columns = {
-            "metric": Column("metric"), "value": Column("mean", "points"),
-            "std": Column("std", "points"), ("low", "high"): Column(CI, "points"),
-        }  # fmt: skip
-        title = f"Mean differences of {len(self.outcomes)} seeds, in points"
-        return frame_table(rows, title, columns)
-
-    def output(self) -> Output:
-        """What training changed on the held-out groups, the means over seeds, and the harm."""
-        best, suite, checkpoint = self.best, self.before.suite, self.best.record["checkpoint"]
-        updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
-        adapter = [f"Its adapter, for peft: {best.model.with_name('adapter')}"]
-        runs = f"before={self.folder / 'before'} after={best.model.with_name('after')}"
-        shown: list[Table | str] = [
-            comparison_table(best.compared, suite),
-            *[self.seed_table()] * (len(self.outcomes) > 1),
-            harm_table(best.harms),
-            f"Model (seed {best.seed}, after {updates}): {best.model}",
-            *adapter * bool(self.training.options.lora_rank),
-            "Load it:",
-            "  from transformers import pipeline",
-            f'  model = pipeline("{PIPELINES[self.kind]}", model="{best.model}")',
-            f"More: consilience report {runs} --out {self.folder / 'report.html'}",
-        ]
-        few = f"No change can be tested: there are too few held-out {suite.words.item}s."
-        changed = verdict(best.compared, suite) or [few]
-        tables = {
-            "differences": best.compared, "before": self.before.metrics,
-            "over_seeds": self.over_seeds(),
-        }  # fmt: skip
-        outcomes = [
-            {
-                "seed": one.seed, "weight": self.training.options.weight,
-                "validation": one.record["validation"], "checkpoint": one.record["checkpoint"],
-                "after": one.metrics.to_dicts(), "differences": one.compared.to_dicts(),
-                "harm": [*one.harms], "model": str(one.model),
-            }
-            for one in self.outcomes
-        ]  # fmt: skip
-        facts = {"outcomes": outcomes, "harm": [*best.harms], "model": str(best.model)}
-        notes: list[str] = [*cautions(Known(suite=suite, compared=best.compared))]
-        if not self.training.lines:
-            notes.append("perplexity was not measured; give held-out text with --text.")
-        return Output(tables, shown, [*changed, *harm_verdict(best.harms)], notes, facts)
+    ranks = [rank(one["validation"], training.chosen_by) for one in outcomes]
+    at = max(reversed(range(len(ranks))), key=ranks.__getitem__)
+    best, table, suite = outcomes[at], compared[at], before.suite
+    model = Path(best["model"])
+    updates = f"{best['checkpoint']['step']} of {counted(best['checkpoint']['updates'], 'update')}"
+    runs = f"before={folder / 'before'} after={model.with_name('after')}"
+    adapter = [f"Its adapter, for peft: {model.with_name('adapter')}"]
+    means = over_seeds(compared, suite)
+    shown: list[Table | str] = [
+        comparison_table(table, suite),
+        *[seed_table(means, len(outcomes))] * (len(outcomes) > 1),
+        harm_table(best["harm"]),
+        f"Model (seed {best['seed']}, after {updates}): {model}",
+        *adapter * bool(training.options.lora_rank),
+        "Load it:",
+        "  from transformers import pipeline",
+        f'  model = pipeline("{PIPELINES[kind]}", model="{model}")',
+        f"More: consilience report {runs} --out {folder / 'report.html'}",
+    ]
+    few = f"No change can be tested: there are too few held-out {suite.words.item}s."
+    changed = verdict(table, suite) or [few]
+    notes: list[str] = [*cautions(Known(suite=suite, compared=table))]
+    if not training.lines:
+        notes.append("perplexity was not measured; give held-out text with --text.")
+    tables = {"differences": table, "before": before.metrics, "over_seeds": means}
+    facts = {"outcomes": [*outcomes], "harm": best["harm"], "model": str(model)}
+    return Output(tables, shown, [*changed, *harm_verdict(best["harm"])], notes, facts)

@@ -19,9 +19,8 @@ import polars as pl
 from consilience import Pattern
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.core.items import Ints
-from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
+from consilience.metrics.measure import Prepared, measure
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
 CASES = {"facts": "223,170 answers of 38 relations in 2 to 20 patterns, as in ParaRel",

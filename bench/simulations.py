@@ -26,7 +26,7 @@ from consilience.analysis.factor_effects import exact_parts
 from consilience.core import factors as core
 from consilience.core.factors import WHOLE, Factor, FactorialDesign
 from consilience.core.items import Floats, Ints
-from consilience.gating.gate import Rule
+from consilience.gating import Rule
 from consilience.metrics import differences, errors, statistics
 from consilience.metrics.errors import Index, Number, Tallies, Terms
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally

@@ -10,7 +10,7 @@ from consilience.app.command import Group
 from consilience.authoring.checks import CHECKS
 from consilience.cli import program
 from consilience.options import parameters
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 
 OUTSIDE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:results|examples|src|tests|bench|README|CONTRIBUTING|SECURITY)[^)]*)\)"

@@ -18,10 +18,9 @@ from consilience.core.errors import Connection, ConsilienceError
 from consilience.core.items import Ask, Item
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans.asking import judge
-from consilience.plans.noise import Part, sample, sample_size
-from consilience.probing.probe import probe
+from consilience.probing import Part, probe, sample, sample_size
 from consilience.report.page import repeat
 from consilience.runs.folder import record_of
 from replay_server import completion, replay

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from consilience.core.factors import Expectation, Reference, instances
-from consilience.metrics import chance
+from consilience.metrics import definitions
 from consilience.metrics.definitions import _distributions
 from consilience.metrics.registry import METRICS, Places
 from consilience.plans.presentation import orders_of
-from consilience.probing.counting import _majority
+from consilience.probing import _majority
 from grids import (
     chosen,
     drawn_facts,
@@ -96,18 +96,21 @@ def drawn(seed):
     compared = None if seed % 3 else [(0, at) for at in range(1, 4)]
     for by_pair in (True, False):
         grid = drawn_facts(seed, compared=compared, by_pair=by_pair, **of)
-        yield chance.by_answer(grid), lambda weights, grid=grid: by_answer(grid, weights)
+        yield (
+            definitions.chance_by_answer(grid),
+            lambda weights, grid=grid: by_answer(grid, weights),
+        )
     for has_pins in (False, True):
         grid = drawn_questions(seed, **of, has_pins=has_pins)
         one = shown(grid)
         yield (
-            chance.by_place(grid),
+            definitions.chance_by_place(grid),
             lambda weights, grid=grid, one=one: by_place(grid, weights, one, product),
         )
         shares, known = _distributions(grid)
         two = probabilities(known)
         level = lambda weights, of=(known, two): by_place(of[0], weights, of[1], half_distance)  # noqa: E731
-        yield chance.distance_by_place(known, shares), level
+        yield definitions.chance_distance(known, shares), level
 
 
 @pytest.mark.parametrize("seed", SEEDS)

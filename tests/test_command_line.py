@@ -21,7 +21,7 @@ from consilience.app import console
 from consilience.cli import program
 from consilience.core import provenance
 from consilience.options import parameters
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.suites import facts as fetch_module
 
 HEAVY = (

@@ -11,9 +11,8 @@ from checks import output, refused
 from conftest import ROOT
 from consilience.analysis.factor_effects import factors_of
 from consilience.core.factors import Design, Factor, FactorialDesign
-from consilience.metrics.counts import Prepared
-from consilience.metrics.measure import measure
-from consilience.options.probe import ProbeOptions
+from consilience.metrics.measure import Prepared, measure
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
 from consilience.report.analysis_tables import factor_table

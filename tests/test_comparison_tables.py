@@ -12,9 +12,8 @@ from checks import output, refusal
 from consilience.analysis.examples import FLIP_SCHEMA, KINDS_OF_FLIPS, LOST, MOVED, WON, flip_rows
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
-from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import legible, measure
+from consilience.metrics.measure import Prepared, asked_of_all, legible, measure
 from consilience.metrics.statistics import mcnemar
 from consilience.report.comparison_tables import (
     CONSTANT,

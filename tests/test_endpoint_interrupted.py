@@ -18,9 +18,9 @@ from checks import refused
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.endpoints import REPLIES
 from consilience.endpoints import client as sending
-from consilience.gating.gate import gate
-from consilience.options.probe import ProbeOptions
-from consilience.probing.probe import plan_probe, probe
+from consilience.gating import gate
+from consilience.options.commands import ProbeOptions
+from consilience.probing import plan_probe, probe
 from consilience.report.page import repeat
 from consilience.results.evaluation import output_of
 from consilience.runs.folder import record_of

@@ -13,8 +13,8 @@ from checks import ScoringFunction, refused
 from consilience.core.errors import Connection
 from consilience.endpoints import REPLIES, Journal, Usage, cost_in_words, cost_record
 from consilience.endpoints.client import Client
-from consilience.options.probe import ProbeOptions
-from consilience.probing.probe import plan_probe, probe
+from consilience.options.commands import ProbeOptions
+from consilience.probing import plan_probe, probe
 from consilience.runs.folder import record_of
 from replay_server import completion, replay
 

@@ -29,9 +29,9 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
 from consilience.models.functions import Function
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans.factors import factors_of
-from consilience.probing.probe import probe
+from consilience.probing import probe
 from consilience.report.analysis_tables import violation_examples
 from consilience.report.comparison_tables import comparison_table
 from consilience.runs.run import Run

@@ -15,7 +15,7 @@ from checks import refused
 from consilience.analysis.factor_effects import decompose, one_hot
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.factors import factors_of
 from consilience.plans.presentation import TEMPLATES, Presentation, Template, orders_of, present

@@ -34,7 +34,7 @@ from consilience.models.classifier import (
     collate,
     load_pair_classifier,
 )
-from consilience.options.training import FinetuneOptions
+from consilience.options.commands import FinetuneOptions
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import TrainingFolder
 from consilience.train import classifiers as heads_module

@@ -16,7 +16,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
-from consilience.gating.gate import Rule, as_junit
+from consilience.gating import Rule, as_junit
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of

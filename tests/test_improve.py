@@ -20,7 +20,7 @@ from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, S
 from consilience.core.errors import Loading
 from consilience.models.batches import head_at
 from consilience.models.loading import load_pretrained
-from consilience.options.training import ImproveOptions
+from consilience.options.commands import ImproveOptions
 from consilience.train import improvement
 from consilience.train.consistency import (
     ConsistencyTrainer,

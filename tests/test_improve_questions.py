@@ -18,10 +18,9 @@ from checks import output, refusal
 from conftest import WORDS, cases
 from consilience.core.factors import Expectation, Reference
 from consilience.metrics.differences import compare
-from consilience.options.probe import ProbeOptions
-from consilience.options.training import ImproveOptions
+from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.plans.questions import questions_of
-from consilience.probing.probe import probe
+from consilience.probing import probe
 from consilience.runs.run import read_answers
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, consistency, quiet_transformers

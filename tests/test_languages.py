@@ -20,7 +20,7 @@ from consilience.elsewhere.exports import export_prompts
 from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function, position
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.asking import query_table
 from consilience.plans.facts import ask, ask_suite, group_of, texts_of

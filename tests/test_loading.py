@@ -19,7 +19,7 @@ from consilience import Candidates, Pattern, Query, load_model
 from consilience.core.errors import ConsilienceError
 from consilience.models import loading
 from consilience.models.served import open_server
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from replay_server import replay
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))

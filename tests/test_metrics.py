@@ -16,7 +16,7 @@ from conftest import cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.counts import Prepared
+from consilience.metrics.measure import Prepared
 from consilience.metrics.registry import quotient
 from consilience.report.cautions import Known, cautions
 

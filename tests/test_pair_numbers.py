@@ -11,8 +11,8 @@ from conftest import cases, number
 from consilience import measure
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics import differences
-from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import FORM_CHANGE_SCHEMA
+from consilience.metrics.measure import Prepared
 from consilience.report.cautions import Known, cautions
 from pair_builders import (
     FORMS,

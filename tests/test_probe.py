@@ -13,15 +13,14 @@ import polars as pl
 import pytest
 
 from checks import refused
-from consilience import load_model, load_suite, read_answers
+from consilience import load_model, load_suite, probing, read_answers
 from consilience.core.items import Ask, Group, Item
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import Queries
 from consilience.plans.facts import ask, group_of
 from consilience.plans.facts import judge as judge_columns
-from consilience.probing import probe as probing
-from consilience.probing.probe import plan_probe, probe
+from consilience.probing import plan_probe, probe
 from consilience.runs.folder import FORMAT, RunFolder, record_of
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import Scores
@@ -255,9 +254,9 @@ from dataclasses import replace
 from pathlib import Path
 from consilience.core.errors import SILENT
 from consilience.core.provenance import versions
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing.probe import ask_in_folder, open_folder
+from consilience.probing import ask_in_folder, open_folder
 
 def audit(event, arguments):
     global left

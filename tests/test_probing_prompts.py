@@ -13,7 +13,7 @@ from checks import refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans.factors import factors_of, presenter_of, templates_of
 from consilience.plans.presentation import (
     RULES,
@@ -25,7 +25,7 @@ from consilience.plans.presentation import (
     rule_for,
 )
 from consilience.plans.questions import asks_of, choose
-from consilience.probing.probe import probe
+from consilience.probing import probe
 from consilience.results.evaluation import evaluate
 from consilience.suites.question_suites import mini_questions
 

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from checks import output, refusal, refused
 from conftest import ROOT, run_command
+from consilience.app import json_text
 from consilience.app.console import Terminal
-from consilience.app.process import json_text
 from consilience.core.text import visible
 from consilience.runs.folder import record_of
 from replay_server import replay

@@ -14,10 +14,8 @@ from huggingface_hub import ModelCard
 from checks import refused
 from conftest import eee_validator
 from consilience.files.read import parquet_metadata
-from consilience.options.others import ScoreOptions
-from consilience.options.probe import ProbeOptions
-from consilience.probing.counting import count_run
-from consilience.probing.probe import probe
+from consilience.options.commands import ProbeOptions, ScoreOptions
+from consilience.probing import count_run, probe
 from consilience.publish.publication import (
     filled,
     public_command,

@@ -245,7 +245,7 @@ def test_help_shows_the_functions_first():
     assert parameters["run"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-CALLS = """from consilience.commands.runs import improve, write_report; from consilience.results.evaluation import evaluate
+CALLS = """from consilience.commands import improve, write_report; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
@@ -260,7 +260,7 @@ write_report("a", "page.html", "figures")
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands/runs options/others app/command options/__init__ core/errors options/shared options/training options/probe results/evaluation"
+    names = "commands app/command options/__init__ core/errors options/shared options/commands results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]

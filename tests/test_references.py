@@ -12,8 +12,7 @@ from checks import refused
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.plans.factors import note_on_references
-from consilience.plans.presentation import Presentation, Presenter, Template, present
-from consilience.plans.references import references_of
+from consilience.plans.presentation import Presentation, Presenter, Template, present, references_of
 
 
 def question(*options, asked="Which is right?", **more):

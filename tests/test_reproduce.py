@@ -13,7 +13,7 @@ import pytest
 from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
 from consilience.metrics.statistics import holm
-from consilience.options.others import ReproduceOptions
+from consilience.options.commands import ReproduceOptions
 from consilience.report.export import as_markdown
 from consilience.report.table import fitted_text
 from consilience.reproduce import pararel

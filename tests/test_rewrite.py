@@ -12,7 +12,7 @@ from conftest import cases
 from consilience import Suite
 from consilience.authoring import rewriting
 from consilience.authoring.rewriting import DRAWN, draft_rewrites, drafts_by_rule
-from consilience.options.others import RewriteOptions
+from consilience.options.commands import RewriteOptions
 from consilience.suites.questions import Questions
 from replay_server import replay
 from scoring_server import VLLM, scoring_server

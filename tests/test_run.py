@@ -22,9 +22,9 @@ from consilience import Questions, analyze_factors, evaluate, open_run
 from consilience.core.errors import SILENT
 from consilience.core.items import Choice, Question
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing.probe import plan_probe, probe
+from consilience.probing import plan_probe, probe
 from consilience.runs.folder import QUERIES, RunFolder, content_digest, record_of
 from consilience.runs.run import Run, open_runs, read_answers
 

@@ -13,8 +13,8 @@ from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.files import rows as module
-from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
+from consilience.metrics.measure import Prepared
 
 
 def asked(facts, patterns=4, words=0, missing=0.0, seed=0, each=1):

@@ -26,7 +26,7 @@ from consilience.core.errors import Progress
 from consilience.core.provenance import build
 from consilience.endpoints import client
 from consilience.metrics.statistics import holm
-from consilience.probing.probe import probe
+from consilience.probing import probe
 from consilience.runs.folder import record_of
 from consilience.study import running
 from consilience.study.file import read_study

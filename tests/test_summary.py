@@ -13,8 +13,8 @@ from conftest import ROOT
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.counts import Prepared
-from consilience.probing.counting import count_answers, majority_baseline
+from consilience.metrics.measure import Prepared
+from consilience.probing import count_answers, majority_baseline
 from consilience.report.analysis_tables import factor_verdict, pattern_verdict
 from consilience.report.cautions import CAUTIONS, Caution, Known, by_run, cautions, ranked
 from consilience.report.summary import (

@@ -15,7 +15,7 @@ from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import Continued, GumbelNoise, PromptModel
 from consilience.models.prompts import Writing
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import questions as ask_questions
 from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import (

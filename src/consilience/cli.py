@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 def command() -> None:
     """The process of the command line."""
-    from consilience.app.process import run_process
+    from consilience.app import run_process
 
     run_process(_main)
 
 
 def main() -> None:
     """Run the command line in this process; it ends with ``SystemExit`` unless all is well."""
-    from consilience.app.process import run
+    from consilience.app import run
 
     run(_main)
 
@@ -32,7 +32,7 @@ def _main() -> None:
 @cache
 def program() -> Group:
     """The command with all its commands."""
+    from consilience import commands  # noqa: F401 - it declares the commands
     from consilience.app.command import program as whole
-    from consilience.commands import runs, suite  # noqa: F401 - they declare the commands
 
     return whole

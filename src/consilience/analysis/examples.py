@@ -15,9 +15,9 @@ from consilience.core.errors import Protocol
 from consilience.core.factors import ORIGINAL, Instance
 from consilience.core.items import Ints
 from consilience.core.text import fold_case, whole_words
-from consilience.metrics.counts import Answers, Prepared, prepared
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
 from consilience.metrics.errors import estimates
+from consilience.metrics.measure import Answers, Prepared, prepared
 from consilience.metrics.registry import Clusters, Grid, Tally, as_labels
 from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 from consilience.types import Relation, Suite

@@ -19,8 +19,8 @@ from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import errors
-from consilience.metrics.counts import Prepared
 from consilience.metrics.errors import Estimate, Index, estimates
+from consilience.metrics.measure import Prepared
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Suite

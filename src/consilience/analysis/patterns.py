@@ -18,8 +18,8 @@ from consilience.analysis.correlations import correlation
 from consilience.core.errors import ConsilienceError, Protocol, how_to_install
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats, Pattern
-from consilience.metrics.counts import Answers, prepared
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
+from consilience.metrics.measure import Answers, prepared
 from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import (
     NAN,

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from consilience.app.process import collect_garbage, json_text, print_errors
+from consilience.app import collect_garbage, json_text, print_errors
 from consilience.core.errors import Advance, Progress, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import csv_of

@@ -21,7 +21,7 @@ from consilience.core.items import Pattern
 from consilience.core.text import WITHOUT_SPACES, counted, fold_case, spread, whole_words
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.metrics.statistics import NAN
-from consilience.plans.references import references_of
+from consilience.plans.presentation import references_of
 from consilience.report.export import Output
 from consilience.report.table import Column, Columns, Table, Value, frame_table
 from consilience.suites.facts import fetch

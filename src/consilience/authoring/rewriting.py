@@ -30,7 +30,7 @@ from consilience.core.text import NEGATIONS, control_in, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing, is_chat_model
-from consilience.options.others import RewriteOptions
+from consilience.options.commands import RewriteOptions
 from consilience.report.export import Output
 from consilience.suites.facts import select_relations
 from consilience.suites.question_suites import (

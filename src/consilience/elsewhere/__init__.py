@@ -26,7 +26,7 @@ from consilience.elsewhere.table import (
     Table,
     counted_table,
 )
-from consilience.options.others import ScoreOptions
+from consilience.options.commands import ScoreOptions
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
 from consilience.runs.run import Run

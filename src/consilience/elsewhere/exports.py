@@ -25,8 +25,7 @@ from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_sever
 from consilience.files.rows import text_of
 from consilience.files.write import make_folder, write_whole
 from consilience.options import parameters, takes
-from consilience.options.others import ExportOptions, ScoreOptions
-from consilience.options.probe import AskedOptions, ProbeOptions
+from consilience.options.commands import AskedOptions, ExportOptions, ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
 from consilience.plans.questions import Presented
 from consilience.report.export import Output

@@ -15,7 +15,8 @@ from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics import errors
-from consilience.metrics.counts import (
+from consilience.metrics.errors import Index, Influences, Number
+from consilience.metrics.measure import (
     Answers,
     Key,
     Prepared,
@@ -25,7 +26,6 @@ from consilience.metrics.counts import (
     is_averaged,
     prepared,
 )
-from consilience.metrics.errors import Index, Influences, Number
 from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View, quotient
 from consilience.metrics.statistics import (
     FEW,

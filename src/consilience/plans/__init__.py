@@ -7,10 +7,10 @@ from os import PathLike
 from typing import Any
 
 from consilience.core.errors import SILENT, Progress
-from consilience.options.probe import ProbeOptions, refuse_options
+from consilience.options.commands import ProbeOptions, refuse_options
+from consilience.plans.asking import Kind, Plan, Queries
 from consilience.plans.facts import plan_facts
 from consilience.plans.pairs import plan_pairs
-from consilience.plans.plan import Kind, Plan, Queries
 from consilience.plans.questions import plan_questions
 from consilience.suites import data_dir, suite_folder
 from consilience.suites.pairs import is_task

@@ -16,18 +16,20 @@ from consilience.core.text import counted
 from consilience.files.read import read_document
 from consilience.files.rows import Column, as_written, flag, line, read_one
 from consilience.options import refuse_unknown
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans.presentation import (
     DRAW,
+    KINDS,
     LABEL_STYLES,
     SLOTS,
     TEMPLATES,
     Presentation,
     Presenter,
     Template,
+    by_kind,
     orders_of,
+    references_of,
 )
-from consilience.plans.references import KINDS, by_kind, references_of
 from consilience.suites.questions import Questions
 
 ALL = "all"

@@ -15,10 +15,9 @@ from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.items import OBJECT_SLOT, Ask, Group, Ints, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import asking
-from consilience.plans.asking import Column
-from consilience.plans.plan import Plan, Queries
+from consilience.plans.asking import Column, Plan, Queries
 from consilience.suites import facts as selection
 from consilience.types import Query, Relation, Suite
 

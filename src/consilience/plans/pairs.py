@@ -18,9 +18,9 @@ from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import load_prompt_model
 from consilience.models.functions import Chooser, label_baseline
 from consilience.models.prompts import Writing
-from consilience.options.probe import DEFAULT_MODEL, ProbeOptions
+from consilience.options.commands import DEFAULT_MODEL, ProbeOptions
 from consilience.plans import asking
-from consilience.plans.plan import Plan, Queries
+from consilience.plans.asking import Plan, Queries
 from consilience.suites import pairs as tasks
 from consilience.suites.pairs import Perturbation, generated_group
 from consilience.types import PAIR_WORDS, Candidates, Fact, Relation, Suite

@@ -38,14 +38,14 @@ from consilience.models import (
     load_prompt_model,
 )
 from consilience.models.prompts import Writing, is_chat_model
-from consilience.options.probe import ProbeOptions, is_judge
+from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import asking
+from consilience.plans.asking import Plan, Queries
 from consilience.plans.factors import (
     factors_of,
     note_on_references,
     presenter_of,
 )
-from consilience.plans.plan import Plan, Queries
 from consilience.plans.presentation import Presenter
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (

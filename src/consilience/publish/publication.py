@@ -30,8 +30,8 @@ from consilience.files.write import make_folder, write_whole
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.options import parameters
-from consilience.options.probe import ProbeOptions
-from consilience.probing.counting import CountedRun, count_run
+from consilience.options.commands import ProbeOptions
+from consilience.probing import CountedRun, count_run
 from consilience.report.export import Output, as_markdown, record_of
 from consilience.report.summary import KEY
 from consilience.runs.folder import fingerprint

@@ -13,8 +13,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted, listed, truncated
-from consilience.metrics.counts import Prepared
-from consilience.metrics.measure import NEARLY_CONSTANT, constant_groups
+from consilience.metrics.measure import NEARLY_CONSTANT, Prepared, constant_groups
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import FEW, smallest_p
 from consilience.runs.run import Run

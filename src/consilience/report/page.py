@@ -34,7 +34,7 @@ from consilience.core.factors import EXPECTATIONS, Kind
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import visible
 from consilience.endpoints import cost_in_words
-from consilience.metrics.counts import Prepared
+from consilience.metrics.measure import Prepared
 from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables

@@ -14,7 +14,7 @@ from consilience.analysis import examples
 from consilience.analysis.task_types import KEYS, RUNS_SCHEMA, gains, task_effects
 from consilience.authoring.annotation import score_sheets
 from consilience.metrics.measure import mean_over_runs
-from consilience.options.training import FinetuneOptions
+from consilience.options.commands import FinetuneOptions
 from consilience.report.table import Column, Table
 from consilience.reproduce.recipe import (
     Measured,

@@ -16,8 +16,7 @@ from consilience.analysis.patterns import correlation_table
 from consilience.authoring.checks import sizes_of
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm
-from consilience.options.probe import ProbeOptions
-from consilience.options.training import ImproveOptions
+from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.report.export import Output
 from consilience.report.table import Column, Table
 from consilience.reproduce.recipe import (

@@ -16,9 +16,8 @@ from consilience.core.factors import WHOLE, Part
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import NAN
 from consilience.options import DeclaredOption, Options, parameters
-from consilience.options.others import ReproduceOptions
-from consilience.options.probe import ProbeOptions
-from consilience.probing.probe import probe
+from consilience.options.commands import ProbeOptions, ReproduceOptions
+from consilience.probing import probe
 from consilience.report.table import Table
 from consilience.runs.folder import fingerprint
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_mean
 from consilience.files.write import csv_of, make_folder, write_whole
-from consilience.options.others import ReproduceOptions
+from consilience.options.commands import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
 from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
 from consilience.reproduce import calum, claims, pararel

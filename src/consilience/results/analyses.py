@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from consilience import suites
+from consilience import probing, suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.correlations import correlation
 from consilience.analysis.examples import OF_FACTS
@@ -19,14 +19,12 @@ from consilience.analysis.task_types import read_runs, task_effects, without_mod
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
-from consilience.metrics.counts import Prepared
-from consilience.metrics.measure import measure
+from consilience.metrics.measure import Prepared, measure
 from consilience.metrics.registry import short_label_of
 from consilience.models import LanguageModel
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing import probe
-from consilience.probing.counting import counted_by, noise_floor_of
+from consilience.probing import counted_by, noise_floor_of
 from consilience.report import analysis_tables as layouts
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
@@ -232,15 +230,15 @@ def analyze_representations(
     plan = plan_of(options, progress=progress)
     if plan.kind != "facts":
         raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
-    queries = plan.queries(probe.loaded(plan, options, None, progress))
+    queries = plan.queries(probing.loaded(plan, options, None, progress))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
     vector_array(model, [], list(layers))  # before anything is asked: other models raise
-    settings = probe.settings_of(plan, queries, table)
+    settings = probing.settings_of(plan, queries, table)
     settings = {name: settings[name] for name in SETTINGS}
     settings["layers"] = ",".join(map(str, layers))
     run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     run.write_queries(table, [group.record for group in suite])
-    answers = pl.concat(probe.ask_in_folder(plan, queries, run, progress).values())
+    answers = pl.concat(probing.ask_in_folder(plan, queries, run, progress).values())
     metrics = measure(answers, suite, protocol)
     parts = []
     with progress.steps("clustering", len(suite.relations), "relations") as advance:

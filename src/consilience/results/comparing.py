@@ -11,9 +11,9 @@ import polars as pl
 from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
-from consilience.metrics.counts import Prepared
 from consilience.metrics.differences import compare
-from consilience.probing.counting import counted_by, noise_floor_of
+from consilience.metrics.measure import Prepared
+from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.comparison_tables import (
     comparison_table,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
+from consilience import probing
 from consilience.analysis.patterns import pattern_table
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
 from consilience.core.text import names_a_file
@@ -25,12 +26,9 @@ from consilience.metrics.measure import legible
 from consilience.models import LanguageModel
 from consilience.models.functions import Function
 from consilience.options import checked, parameters, refuse_unknown, typed
-from consilience.options.others import ScoreOptions
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
-from consilience.probing import probe as probing
-from consilience.probing.counting import CountedRun, count_run, counted_by, save_counted
-from consilience.probing.probe import ProbePlan
+from consilience.probing import CountedRun, ProbePlan, count_run, counted_by, save_counted
 from consilience.report import analysis_tables, metric_tables
 from consilience.report.export import Output, record_of
 from consilience.report.table import Table

@@ -13,10 +13,9 @@ from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress,
 from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
-from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import legible
-from consilience.probing.counting import CountedRun, count_run, counted_by, notes_on
+from consilience.metrics.measure import Prepared, asked_of_all, legible
+from consilience.probing import CountedRun, count_run, counted_by, notes_on
 from consilience.report import charts, export
 from consilience.report.cautions import by_run, ranked
 from consilience.report.export import Displayed, Output

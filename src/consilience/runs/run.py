@@ -17,7 +17,7 @@ from consilience.core.factors import Expectation
 from consilience.files.read import parquet_metadata, read_parquet
 from consilience.files.write import path_of
 from consilience.options import parameters
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.runs.folder import QUERIES, digest_of, fingerprint, record_of
 from consilience.types import WORDS, Fact, Relation, Suite
 

@@ -17,7 +17,7 @@ from consilience.files.read import read_document
 from consilience.files.rows import Column, line, read_one
 from consilience.files.write import path_of
 from consilience.options import checked, parameters, refuse_unknown
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.runs.run import model_name
 
 SEED = "{seed}"

@@ -16,7 +16,7 @@ from consilience.core.text import counted
 from consilience.metrics.measure import legible, mean_over_runs
 from consilience.metrics.registry import label_of, short_label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
-from consilience.probing.counting import count_run
+from consilience.probing import count_run
 from consilience.report.cautions import by_run
 from consilience.report.comparison_tables import difference_columns, tests_of
 from consilience.report.export import Output, save_table

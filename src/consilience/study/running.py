@@ -43,7 +43,7 @@ from consilience.core.text import counted
 from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
-from consilience.options.probe import ProbeOptions
+from consilience.options.commands import ProbeOptions
 from consilience.report.export import Output
 from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table
@@ -202,7 +202,7 @@ def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:
 
     ``recorded``: the options that its record has, by default ``options``.
     """
-    from consilience.probing.probe import probe
+    from consilience.probing import probe
 
     try:
         known = probe(options, recorded=recorded)

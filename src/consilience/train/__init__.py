@@ -29,7 +29,7 @@ from consilience.files.read import parse_json
 from consilience.files.write import is_disk_full, write_whole
 from consilience.models.batches import give_memory_back
 from consilience.models.loading import find_device
-from consilience.options.training import FinetuneOptions, ImproveOptions
+from consilience.options.commands import FinetuneOptions, ImproveOptions
 from consilience.runs.folder import refuse_other_run
 
 FILE = "training.json"

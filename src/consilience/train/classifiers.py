@@ -33,7 +33,7 @@ from consilience.models.classifier import (
     read,
 )
 from consilience.models.loading import load_classifier, locate
-from consilience.options.training import FinetuneOptions
+from consilience.options.commands import FinetuneOptions
 from consilience.report.export import Output
 from consilience.report.table import Cell, Column, Columns, Table, frame_table
 from consilience.suites.pairs import (

@@ -46,8 +46,7 @@ from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.prompted import PromptModel, end_tokens
 from consilience.models.prompts import DEFAULT_WRITING, OptionPrompts, PromptTokens
 from consilience.models.tokens import candidates_in_slot, encode, slot_anchor, start_token
-from consilience.options.probe import ProbeOptions, refuse_options
-from consilience.options.training import ImproveOptions
+from consilience.options.commands import ImproveOptions, ProbeOptions, refuse_options
 from consilience.plans import kind_of, plan_of
 from consilience.plans.questions import Presented, prompts_of, questions_of
 from consilience.suites.question_suites import BLANK

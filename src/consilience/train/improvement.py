@@ -21,11 +21,9 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import FEWEST, legible, mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL
-from consilience.options.probe import ProbeOptions
-from consilience.options.training import ImproveOptions
+from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing.counting import CountedRun
-from consilience.probing.probe import probe
+from consilience.probing import CountedRun, probe
 from consilience.report.cautions import Known, cautions
 from consilience.report.comparison_tables import comparison_table, verdict
 from consilience.report.export import Output

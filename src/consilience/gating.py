@@ -17,12 +17,11 @@ from consilience.core.errors import ConsilienceError, Protocol, unknown_name
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
-from consilience.metrics.counts import Prepared, asked_of_all
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import measure
+from consilience.metrics.measure import Prepared, asked_of_all, measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
-from consilience.probing.counting import counted_by
+from consilience.probing import counted_by
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import (

@@ -1,0 +1,377 @@
+"""The options of commands, where functions pass them on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from consilience.core.errors import (
+    SILENT,
+    CandidateSet,
+    Combinations,
+    Connection,
+    ConsilienceError,
+    ExportFormat,
+    Joined,
+    Loading,
+    Loss,
+    Pool,
+    Progress,
+    Protocol,
+    TrainingText,
+)
+from consilience.options import (
+    FACTS,
+    PAIRS,
+    QUESTIONS,
+    Declared,
+    FilePath,
+    Option,
+    OptionalPath,
+    Options,
+    parameters,
+    shared,
+)
+
+DEFAULT_MODEL = "packaged:smollm2"
+
+SERVER, HERE = "openai", ("baseline", "packaged", "none")  # Schemes of models
+
+OF_SERVERS = ("base_url", "api_key_env", "max_requests", "concurrency", "tokenizer")
+"""Options of models behind a URL."""
+
+
+def is_judge(match: str | None) -> bool:
+    """Whether a rule of ``--match`` names a model that judges what means the same."""
+    return str(match).startswith("embedding:")
+
+
+def names_code(value: object) -> bool:
+    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
+    return ".py:" in str(value)
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class AskedOptions(Options):
+    """What is asked: by ``probe``, and in what ``suite export`` writes."""
+
+    suite: Annotated[str, Option(
+        "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", "S", "-s")] = "mini"
+    data: Annotated[str | None, Option(
+        "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)] = None
+    columns: shared.ColumnNames = None
+    groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
+    limit: Annotated[int | None, Option(
+        "Facts or questions of each group, or pairs, at most.", min=1, short="-n")] = None
+    vary: shared.Vary = None
+    design: Annotated[Combinations, Option(
+        "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
+        is_rare=True)] = "full"
+    template: Annotated[str | None, Option(
+        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
+        "(docs/prompts.md).", "TEXT")] = None
+    shots: Annotated[int, Option(
+        "Solved questions of the group before each question.", min=0, kinds=QUESTIONS,
+        is_rare=True)] = 0
+    seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
+    perturbations: Annotated[Sequence[str] | None, Option(
+        "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
+        kinds=PAIRS, is_rare=True, needs_trust=names_code)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions(AskedOptions):
+    model: Annotated[str, Option(
+        "The model: a Hub id, ID@REVISION, a folder, a GGUF file. Or packaged:smollm2, "
+        "baseline:majority|random|oracle|constant|first, with --base-url its name there.", "M",
+        "-m")] = DEFAULT_MODEL
+    generate: Annotated[bool, Option(
+        "Let the model write its answer.", kinds=PAIRS + QUESTIONS)] = False
+    match: Annotated[str | None, Option(
+        "How an answer is found in a text, such as contains. Or exact, number, last-number, "
+        "regex:PATTERN, embedding:MODEL (docs/free-text.md) [default: contains for open "
+        "questions, else exact].", "RULE", kinds=QUESTIONS)] = None
+    option_score: Annotated[str | None, Option(
+        "Score an option by its label, or its text: sum, mean, bytes [default: label, where there "
+        "are].", "RULE", kinds=QUESTIONS, is_rare=True)] = None
+    temperature: Annotated[float, Option(
+        "Sample tokens at this temperature; 0 writes the most probable.", min=0, kinds=QUESTIONS,
+        is_rare=True)] = 0.0
+    max_new_tokens: Annotated[int, Option(
+        "Tokens that the model writes, at most.", min=1, kinds=QUESTIONS, is_rare=True)] = 32
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    max_requests: Annotated[int | None, Option(
+        "Stop before request N + 1.", min=1, is_rare=True)] = None
+    concurrency: Annotated[int | None, Option(
+        "Requests in flight [default: 8].", min=1, is_rare=True)] = None
+    tokenizer: Annotated[str | None, Option(
+        "Score by token ids, with this model's tokenizer: a Hub id or a folder.", "M",
+        is_rare=True)] = None
+    device: shared.Device = "auto"
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], Option(
+        "The numbers of the weights.", is_rare=True)] = "float32"
+    trust_remote_code: shared.TrustRemoteCode = False
+    adapter: Annotated[OptionalPath, Option(
+        "Merge this PEFT adapter into the weights.", "DIR", is_rare=True)] = None
+    as_questions: shared.AsQuestions = None
+    protocol: Annotated[Protocol | None, Option(
+        "Count as the papers' code (published) or text (strict) [default: published for ParaRel].",
+        kinds=FACTS, is_rare=True)] = None
+    candidates: Annotated[CandidateSet, Option(
+        "What a masked model chooses among: words of one token, also of several (pieces), all "
+        "words.", kinds=FACTS, is_rare=True)] = "objects"
+    keep_scores: Annotated[bool, Option(
+        "Save the scores of all candidates.", kinds=FACTS, is_rare=True)] = False
+    data_dir: Annotated[
+        shared.DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
+    noise_floor: Annotated[int | None, Option(
+        "Ask N queries again in other batches, and count changes [default: 0; of a server a "
+        "twentieth].", "N", min=0, is_rare=True)] = None
+    out: shared.Folder = None
+
+    def __post_init__(self) -> None:
+        """Check every value, and name a model behind a URL as such: ``openai:NAME``."""
+        super().__post_init__()
+        scheme = self.model.partition(":")[0]
+        if self.base_url and scheme not in (SERVER, *HERE) and not Path(self.model).exists():
+            object.__setattr__(self, "model", f"{SERVER}:{self.model}")
+            scheme = SERVER
+        of_weights = ["adapter"]
+        if not is_judge(self.match):  # else the judge is loaded here
+            of_weights += ["dtype", "device"] if scheme == SERVER else ["dtype"]
+        if scheme in (SERVER, "baseline"):  # a study has one device for baselines, too
+            self._refuse(of_weights, "weights that are here")
+
+    def _refuse(self, names: Sequence[str], expected: str) -> None:
+        """Raise for options of other models."""
+        for name in names:
+            parameter = parameters(ProbeOptions)[name]
+            if getattr(self, name) != parameter.default:
+                raise refusal(parameter, f"--model {self.model}", expected)
+
+    @property
+    def loading(self) -> Loading:
+        return Loading(self.device, self.dtype, self.trust_remote_code, self.adapter)
+
+    def check_connection(self) -> None:
+        """Raise for options of models behind a URL that do not fit the model."""
+        if (connection := self.connection) is not None:
+            from consilience.endpoints.client import base_url_of, key_of
+
+            base_url_of(connection)
+            key_of(connection)
+
+    @property
+    def connection(self) -> Connection | None:
+        """How a model behind a URL is reached; None for a model that runs here."""
+        scheme, _, name = self.model.partition(":")
+        if scheme != SERVER:
+            self._refuse(OF_SERVERS, "a model behind a URL: openai:NAME")
+            return None
+        if not name:
+            raise ConsilienceError(f"--model {self.model} names no model", expected="openai:NAME")
+        if self.base_url is None:
+            found = f"{self.model} needs --base-url, such as http://127.0.0.1:8000/v1"
+            raise ConsilienceError(found)
+        return Connection(
+            self.base_url, self.api_key_env, self.max_requests, self.concurrency,
+            self.tokenizer, self.trust_remote_code,
+        )
+
+
+EXAMPLES = {
+    "facts": "a suite of facts, such as mini",
+    "pairs": "a task of sentence pairs, such as mrpc",
+    "questions": "a file of questions, such as questions.csv",
+}
+"""A suite of each kind."""
+
+
+def refuse_options(options: Any, kind: str, suite: str) -> None:
+    """Raise for an option that is not at its default and is for other kinds of suites."""
+    for name, parameter in parameters(options.__class__).items():
+        kinds = parameter.option.kinds or (kind,)
+        if kind not in kinds and getattr(options, name) != parameter.default:
+            expected = f"--suite {' or '.join(EXAMPLES[other] for other in kinds)}"
+            raise refusal(parameter, suite, expected)
+
+
+def refusal(parameter: Declared, other: str, expected: str) -> ConsilienceError:
+    """The error for an option that does not go with something else."""
+    todo = f"Leave {parameter.flag} out."
+    return ConsilienceError(f"{parameter.flag} with {other}", expected=expected, todo=todo)
+
+
+
+
+@dataclass(frozen=True)
+class ScoreOptions(Options):
+    answers: Annotated[FilePath, Option(
+        "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
+    _: KW_ONLY
+    columns: Annotated[shared.ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
+        "Columns, also of factors: item=Id,gold=Right,template=Style."}] = None
+    suite: Annotated[str | None, Option(
+        "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
+    model: Annotated[str | None, Option(
+        "Of a file with several models: count this one.", "M")] = None
+    match: Annotated[str | None, Option(
+        "How an answer is found in a text: a rule of probe [default: what the log says, else as "
+        "probe].", "RULE")] = None
+    protocol: shared.RunProtocol = None
+    out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
+    by: shared.TableBy = None
+
+
+@dataclass(frozen=True)
+class ReproduceOptions(Options):
+    name: Annotated[str | None, Option(
+        "pararel, calum, or one table or figure. Leave it out to list all.")] = None
+    _: KW_ONLY
+    out: Annotated[FilePath, Option(
+        "Write the tables and their runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
+    add: Annotated[Sequence[str] | None, Option(
+        "Add a row for your own model; others only if --only names them.", "NAME=M",
+        is_repeated=True, joins=",")] = None
+    only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
+    tolerance: Annotated[float | None, Option(
+        "Points from the paper's number that are `within`.", "POINTS", min=0)] = None
+    data: Annotated[OptionalPath, Option(
+        "Read tasks from the files TASK/SPLIT.* of this folder [default: from the Hub].",
+        "DIR")] = None
+    device: Annotated[str, Option(
+        "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
+    dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False
+    progress: Progress = SILENT
+
+
+@dataclass(frozen=True)
+class ExportOptions(AskedOptions):
+    suite: Annotated[str, Option(
+        "The suite: a name, a folder or a file of questions.", "SUITE")] = "mini"
+    _: KW_ONLY
+    format: Annotated[ExportFormat | None, Option(
+        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].")] = None
+    out: Annotated[OptionalPath, Option(
+        "Write to this file; lm-eval: into this folder.", "FILE", "-o")] = None
+
+
+@dataclass(frozen=True)
+class RewriteOptions(Options):
+    suite: Annotated[str, Option("The suite: a name, a folder, or a file of questions.", "SUITE")]
+    _: KW_ONLY
+    out: Annotated[FilePath, Option(
+        "Write the proposals to this new file (.jsonl or .csv).", "FILE", "-o")]
+    model: Annotated[str | None, Option(
+        "The model that writes [default: none; rules rewrite questions].", "M", "-m")] = None
+    columns: shared.ColumnNames = None
+    groups: shared.Groups = None
+    samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
+    temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
+    seed: Annotated[int, Option("Seed of what is drawn.", min=0)] = 0
+    device: shared.Device = "auto"
+    base_url: shared.BaseUrl = None
+    api_key_env: shared.ApiKeyEnv = None
+    progress: Progress = SILENT
+
+    @property
+    def asked(self) -> ProbeOptions:
+        """The options of ``probe`` for the model that writes."""
+        return ProbeOptions(
+            model=self.model or "none", device=self.device, base_url=self.base_url,
+            api_key_env=self.api_key_env,
+        )
+
+
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImproveOptions(Options):
+    model: Annotated[str, Option("The masked or causal model: a Hub id or a folder.", "M", "-m")]
+    suite: Annotated[str, Option("Train on this suite of facts, or of questions.", "S", "-s")]
+    train_groups: Annotated[Sequence[str], Option(
+        "Train on these groups [default for questions: 60 % of them].", "G,G")] = ()
+    validation_groups: Annotated[Sequence[str], Option(
+        "Choose the checkpoint by these groups.", "G,G")] = ()
+    vary: Annotated[shared.Vary, {"kinds": QUESTIONS}] = None
+    hold_out_factor: Annotated[Sequence[str], Option(
+        "Measure these factors, and do not train on them.", "F,F", kinds=QUESTIONS)] = ()
+    template: Annotated[str | None, Option(
+        "The text around a question, as of probe.", "TEXT", kinds=QUESTIONS, is_rare=True)] = None
+    option_score: Annotated[str | None, Option(
+        "Score an option by its label, or its text: sum, mean, bytes.", "RULE", kinds=QUESTIONS,
+        is_rare=True)] = None
+    columns: shared.ColumnNames = None
+    as_questions: Annotated[shared.AsQuestions, {"kinds": QUESTIONS}] = None
+    out: Annotated[OptionalPath, Option(
+        "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
+    dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
+    loss: Annotated[Loss, Option(
+        "vote: that of all variants; pairs: as ParaRel. Or pairs-vocabulary, of facts.")] = "vote"
+    weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0
+    mlm: Annotated[TrainingText | None, Option(
+        "Language modelling on the filled patterns [default], or on nothing.", kinds=FACTS,
+        is_rare=True)] = None
+    text: Annotated[OptionalPath, Option(
+        "Lines of text, for perplexity.", "FILE", is_rare=True)] = None
+    train_facts: Annotated[int, Option(
+        "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
+    batch_size: Annotated[int, Option("Facts or questions in a step.", min=1, is_rare=True)] = 8
+    epochs: Annotated[int, Option("How often each is read.", min=1)] = 3
+    learning_rate: Annotated[float | None, Option(
+        "The highest learning rate [default: 6e-5 of facts; of questions 3e-4 with LoRA].", "R",
+        min=0, is_rare=True)] = None
+    validation_facts: Annotated[int, Option(
+        "Facts or questions of each validation group, at most.", min=1, is_rare=True)] = 200
+    seeds: Annotated[Sequence[int], Option(
+        "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (42,)
+    limit: Annotated[int | None, Option(
+        "Facts or questions of each held-out group, at most.", min=1, short="-n")] = None
+    also: Annotated[Sequence[str], Option(
+        "Measure these suites, too: mini, or mini=20 of a group.", "S,S")] = ()
+    lora_rank: Annotated[int | None, Option(
+        "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
+        is_rare=True)] = None
+    bf16: shared.Bf16 = False
+    device: shared.Device = "auto"
+    trust_remote_code: shared.TrustRemoteCode = False
+    progress: Progress = SILENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(Options):
+    model: Annotated[str, Option("The model: a Hub id, a folder, a GGUF file.", "M", "-m")]
+    task: Annotated[str, Option("The task: a name, or a TOML file.", "T")]
+    train: Annotated[str, Option("Training pairs: a file, or hub:SPLIT.", "F")]
+    validation: Annotated[str, Option("Pairs that choose the checkpoint; FILE#1 is a half.", "F")]
+    out: Annotated[FilePath, Option(
+        "Write the models to this folder, as seed-N/TASK.", "DIR", "-o")]
+    with_task: Annotated[Sequence[str] | None, Option(
+        "Train another task too: mrpc=TRAIN or mrpc=TRAIN,VALIDATION.", "T=F", is_repeated=True,
+        is_rare=True, joins=",")] = None
+    seeds: Annotated[Sequence[int], Option(
+        "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (0, 1, 2, 3, 4)
+    learning_rate: Annotated[float, Option("The highest learning rate.", "R", min=0)] = 1e-05
+    batch_size: Annotated[int, Option("Pairs in a batch.", min=1)] = 64
+    epochs: Annotated[int, Option("How often each pair is read.", min=1)] = 10
+    patience: Annotated[int, Option(
+        "Stop after so many epochs without a better validation; 0 never.", min=0, is_rare=True)] = 3
+    input: Annotated[Joined | None, Option(
+        "Two segments (pair) or one text (string) [default: as the model is used].",
+        is_rare=True)] = None
+    pool: Annotated[Pool | None, Option(
+        "Decoders: read the last token, an end token after it, or the mean.", is_rare=True)] = None
+    max_length: Annotated[int | None, Option(
+        "Tokens of a pair, at most [default: the model's limit].", min=8, is_rare=True)] = None
+    indicators: Annotated[Sequence[str] | None, Option(
+        "Words before the two sentences: Premise,Hypothesis.", "A,B", is_rare=True)] = None
+    limit: Annotated[int | None, Option(
+        "Pairs of each task to train on, at most.", min=1, short="-n")] = None
+    bf16: shared.Bf16 = False
+    device: shared.Device = "auto"
+    trust_remote_code: shared.TrustRemoteCode = False
+    progress: Progress = SILENT

@@ -1,1 +1,0 @@
-"""Probe a model: ask what is planned, keep the answers, count them."""

@@ -78,7 +78,7 @@ def products(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
     layers: list[Any] = [one for one in model.base_model.modules() if type(one) is torch.nn.Linear]
 
     def ask(queries: list[Query], candidates: Candidates) -> Answers:
-        texts = [query.pattern.fill_blank(query.subject, "[MASK]") for query in queries]
+        texts = [query.pattern.fill(query.subject, "[MASK]") for query in queries]
         lengths = [*map(len, tokenizer(texts).input_ids)]
 
         @torch.inference_mode()

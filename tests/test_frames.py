@@ -1,7 +1,5 @@
 """Suites from data frames and lists, and what they look like."""
 
-from dataclasses import replace
-
 import pandas as pd
 import polars as pl
 import pytest
@@ -9,8 +7,8 @@ from polars.testing import assert_frame_equal
 
 from checks import refused
 from consilience import Pattern, Suite, load_suite, measure, read_answers
+from consilience.authoring.importing import import_patterns
 from consilience.files.rows import as_pandas, as_polars
-from consilience.suites.facts import save_suite
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
 FACTS = {"subject": ["Redis", "PostgreSQL"], "object": [6379, 5432]}
@@ -102,30 +100,6 @@ def test_representations_are_short_and_groups_are_found_by_id_and_label():
     assert repr(Pattern("[X] is [Y].")) == "Pattern('[X] is [Y].')"
 
 
-def test_saving_is_whole_and_never_changes_a_folder_that_has_content(tmp_path):
-    mini = load_suite("mini")
-    assert load_suite(save_suite(mini, str(tmp_path / "mini"))).digest == mini.digest
-    folder = save_suite(PORTS, tmp_path / "own")
-    about = '{"name": "questions", "licence": "CC0-1.0"}'
-    (folder / "suite.json").write_text(about)
-    assert save_suite(PORTS, folder) == folder, "the same suite"
-    other = Suite.from_patterns(PATTERNS, [("Redis", "6379")])
-    refused("a folder that is not empty", save_suite, other, folder)
-    assert (folder / "suite.json").read_text() == about
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "my.txt").write_text("x")
-    for path in (tmp_path / "notes", tmp_path / "notes" / "my.txt"):
-        refused("expected a new or empty folder", save_suite, PORTS, path)
-
-
-def test_a_suite_that_cannot_be_saved_leaves_no_folder(tmp_path):
-    suite = load_suite("mini")
-    sample = replace(suite["capital"], facts=suite["capital"].facts[:2])
-    part = Suite("part", (sample,))
-    refused("cannot be written as a folder", save_suite, part, tmp_path / "part")
-    assert not list(tmp_path.iterdir())
-
-
 def test_frames_go_to_pandas_and_back_with_their_gaps():
     frame = pl.DataFrame({"a": [1, None], "b": ["x", None], "c": [0.5, float("nan")]})
     back = as_polars(as_pandas(frame))
@@ -166,15 +140,19 @@ def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
     filled = [query.pattern.fill(query.subject, query.gold) for query in queries]
     assert filled[2:] == ["Die Hauptstadt von Italien ist Rom.", "イタリアの首都はローマです。"]
     assert list(relation.design.languages) == ["en", "de", "ja"]
-    assert load_suite(str(save_suite(suite, tmp_path / "capital"))).digest == suite.digest
+    pl.DataFrame(CAPITALS).with_columns(relation=pl.lit("capital")).write_csv(
+        tmp_path / "capitals.csv"
+    )
+    import_patterns(tmp_path / "capitals.csv", tmp_path / "capital")
+    assert load_suite(tmp_path / "capital").digest == suite.digest
 
 
-def test_a_frame_in_one_other_language_needs_no_names(tmp_path):
+def test_a_frame_in_one_other_language_needs_no_names():
     frame = pl.DataFrame({"subject": ["Italia"], "object": ["Roma"]})
     patterns = ["La capitale dell'[X] è [Y]."]
     suite = Suite.from_frame(frame, patterns=patterns, language="it", name="capitals")
     assert suite["capitals"].patterns[0].language == "it"
-    assert load_suite(str(save_suite(suite, tmp_path / "it"))).language == "it"
+    assert suite.language == "it"
 
 
 def test_a_text_is_one_pattern():

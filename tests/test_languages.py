@@ -28,7 +28,7 @@ from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
 from consilience.report.comparison_tables import comparison_table
 from consilience.report.metric_tables import language_table
-from consilience.suites.facts import save_suite, select_languages
+from consilience.suites.facts import select_languages
 from consilience.suites.question_suites import BLANK, WORDS, questions_of_suite, words_in
 from consilience.types import Query
 
@@ -200,12 +200,6 @@ def test_a_choice_of_languages(suite):
     assert english["capital"].names == {}
     assert english.digest == plain.digest != suite.digest
     refused("no pattern in 'jp'. Known: en, de, ja", select_languages, suite, ["jp"])
-
-
-def test_a_saved_suite_is_the_same(suite, tmp_path):
-    folder = save_suite(suite, tmp_path / "copy")
-    again = suites.load_suite(folder)
-    assert (again.relations, again.digest) == (suite.relations, suite.digest)
 
 
 def test_a_missing_name_is_the_same_name(tmp_path):

@@ -25,7 +25,7 @@ class DecisionModel:
 
     def score(self, queries, candidates, *, every=True):
         for row, query in enumerate(queries):
-            sentence = query.pattern.fill_blank(query.subject, "____")
+            sentence = query.pattern.fill(query.subject, "____")
             question = {"type": "choice", "instructions": f"Fill in the blank: {sentence}",
                         "criteria": dict.fromkeys(candidates.words)}  # fmt: skip
             reply = self.post({"model": "", "state": "", "questions": {"q": question}})

@@ -13,8 +13,8 @@ Functions:
 - ``plan_probe(suite, model)``: how many queries ``evaluate`` would ask, and how long it takes.
 - ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
 - ``write_report(runs, out)``: one HTML page, with all answers.
-- ``load_suite``, ``load_questions``, ``save_suite``, ``new_suite``, ``list_suites``,
-  ``fetch_suite``, ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
+- ``load_suite``, ``load_questions``, ``new_suite``, ``list_suites``, ``fetch_suite``,
+  ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns.
   ``make_sheets``, ``make_pattern_sheets``, ``score_sheets``: annotators.
 - ``load_model``, ``ask_suite``, ``read_answers``, ``measure``: the steps of ``evaluate``, one by

@@ -52,7 +52,6 @@ from consilience.runs.run import Run as Run
 from consilience.runs.run import read_answers as read_answers
 from consilience.suites import check_suite as check_suite
 from consilience.suites import load_suite as load_suite
-from consilience.suites.facts import save_suite as save_suite
 from consilience.suites.question_suites import load_questions as load_questions
 from consilience.suites.questions import Questions as Questions
 from consilience.types import Candidates as Candidates

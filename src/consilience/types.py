@@ -372,7 +372,7 @@ class Suite:
             content = [
                 relation.id,
                 relation.cardinality,
-                [pattern.name for pattern in relation.patterns],
+                [pattern.text for pattern in relation.patterns],
                 [[fact.item, fact.subject, fact.object] for fact in relation.facts],
                 [relation.candidates.words, relation.candidates.counts],
                 [[*pair, edge.kind] for pair, edge in sorted(relation.edges.items())],

@@ -208,11 +208,6 @@ OF_FACTS = ("other_gold", "gold_in_subject")
 """The kinds that need a subject, which questions do not have."""
 
 
-def about(kind: str) -> str:
-    """What a kind of examples is."""
-    return KINDS[kind][0]
-
-
 def examples(
     answers: pl.DataFrame | Prepared,
     suite: Suite,

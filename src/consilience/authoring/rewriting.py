@@ -26,7 +26,7 @@ from consilience.core.items import (
     Prompt,
 )
 from consilience.core.provenance import versions
-from consilience.core.text import NEGATIONS, control_in, counted
+from consilience.core.text import LINE_CONTROLS, NEGATIONS, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing, is_chat_model
@@ -34,7 +34,6 @@ from consilience.options.commands import RewriteOptions
 from consilience.report.export import Output
 from consilience.suites.facts import select_relations
 from consilience.suites.question_suites import (
-    columns_flag,
     columns_of,
     select_questions,
     words_in,
@@ -244,7 +243,7 @@ def fault_of(base: Base, text: str, taken: set[str], is_question: bool) -> str:
     )
     size = len(tokens_of(text)) / len(tokens_of(base.text))
     for reason, is_so in {
-        "no plain words": not has_words(text) or bool(control_in(text)),
+        "no plain words": not has_words(text) or bool(LINE_CONTROLS.search(text)),
         "slots": not is_question and [text.count(slot) for slot in SLOTS] != [1, 1],
         "no question": is_question
         and base.text.endswith(QUESTION_MARKS) != text.endswith(QUESTION_MARKS),
@@ -379,7 +378,10 @@ def rewrite_suite(
     if file:
         then = f"Then: consilience suite import {shlex.quote(str(file))} --into FOLDER"
         if is_question:
-            into = shlex.quote(options.suite) + columns_flag(columns_of(options.columns))
+            into = shlex.quote(options.suite)
+            if columns := columns_of(options.columns):
+                named = ",".join(f"{name}={source}" for name, source in columns.items())
+                into += f" --columns {shlex.quote(named)}"
             then = f"Then copy the others to {into}: further phrasings of their items."
         read = "Read the file, and write no in the column accept of what should not join."
         shown += [read, then]

@@ -48,8 +48,7 @@ class ConsilienceError(Exception):
 
     def to_dict(self) -> dict[str, str]:
         """The message and its parts, for JSON; a part that was not given is empty."""
-        parts = {name: getattr(self, name) for name in ("found", "expected", "where", "todo")}
-        return {"message": str(self), **parts, "kind": self.kind}
+        return {"message": str(self), **self.parts}
 
     @property
     def parts(self) -> dict[str, Any]:

@@ -264,7 +264,7 @@ class Design:
         if len(languages) > 1:
             parts |= _languages(patterns)
         return cls(
-            variants=tuple(pattern.name for pattern in patterns),
+            variants=tuple(pattern.text for pattern in patterns),
             forms={ORIGINAL: tuple(range(len(patterns)))},
             compared=None,
             parts={part: tuple(pairs) for part, pairs in parts.items()},

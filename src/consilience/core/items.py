@@ -31,7 +31,18 @@ class Pattern:
     object_first: bool = field(init=False)  # Whether the object's slot precedes the subject's
 
     def __post_init__(self) -> None:
-        _check_slots(self.text)
+        if not isinstance(self.text, str):
+            raise ConsilienceError(
+                f"a pattern of type {type(self.text).__name__}",
+                expected="text such as '[X] was born in [Y].'",
+            )
+        for slot, role in ((SUBJECT_SLOT, "subject"), (OBJECT_SLOT, "object")):
+            if (count := self.text.count(slot)) != 1:
+                raise ConsilienceError(
+                    f"the pattern '{self.text}' has {count} {slot}",
+                    expected=f"exactly one {slot} for the {role}",
+                    todo="Correct the pattern.",
+                )
         subject_at, object_at = self.text.index(SUBJECT_SLOT), self.text.index(OBJECT_SLOT)
         first, second = sorted((subject_at, object_at))
         parts = (self.text[:first], self.text[first + 3 : second], self.text[second + 3 :])
@@ -39,7 +50,7 @@ class Pattern:
         object.__setattr__(self, "object_first", object_at < subject_at)
 
     def __repr__(self) -> str:
-        return f"Pattern({self.name!r})"
+        return f"Pattern({self.text!r})"
 
     @classmethod
     def parse(cls, text: str, *, where: str = "", **fields: str) -> Pattern:
@@ -56,19 +67,10 @@ class Pattern:
         usual = {one.name: one.default for one in fields(self)}
         return {name: value for name, value in known.items() if value != usual[name]}
 
-    @property
-    def name(self) -> str:
-        """What the answers table calls the variant."""
-        return self.text
-
     def fill(self, subject: str, object_: str) -> str:
+        """The sentence with a subject, and an object or a mask or a blank in its place."""
         left, right = self.around_object(subject)
         return left + object_ + right
-
-    def fill_blank(self, subject: str, blank: str) -> str:
-        """The sentence with a mask or blank for the object."""
-        left, right = self.around_object(subject)
-        return left + blank + right
 
     def around_object(self, subject: str) -> tuple[str, str]:
         """The text on the left and on the right of the object slot, with the subject filled in."""
@@ -103,25 +105,6 @@ class Pattern:
         before = words[at - 1] if at else ""
         return before if before in ("a", "an") else None
 
-
-def _check_slots(text: object) -> None:
-    """Raise for a pattern that does not have each slot once."""
-    if not isinstance(text, str):
-        raise ConsilienceError(
-            f"a pattern of type {type(text).__name__}",
-            expected="text such as '[X] was born in [Y].'",
-        )
-    for slot, role in zip((SUBJECT_SLOT, OBJECT_SLOT), ROLES, strict=True):
-        count = text.count(slot)
-        if count != 1:
-            raise ConsilienceError(
-                f"the pattern '{text}' has {count} {slot}",
-                expected=f"exactly one {slot} for the {role}",
-                todo="Correct the pattern.",
-            )
-
-
-ROLES = ("subject", "object")
 
 Names = dict[str, dict[str, str]]
 """Language -> name in Unicode form NFC -> its text."""

@@ -22,15 +22,6 @@ LINE_CONTROLS = re.compile(f"[\t\n{_CONTROLS}]")
 """What no text on one line may hold: ``CONTROLS``, tab and line feed."""
 
 
-def control_in(text: str) -> str:
-    """The first character of ``text`` that no id, label or pattern may hold; empty without one.
-
-    Such characters control a terminal, reorder what a reader sees, or cannot be written as UTF-8.
-    """
-    match = LINE_CONTROLS.search(text)
-    return f"a control character, U+{ord(match[0]):04X}," if match else ""
-
-
 def visible(text: str) -> str:
     """The text with U+FFFD instead of each of ``CONTROLS``; tabs and line feeds stay."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -119,15 +110,6 @@ def names_a_file(id_: str) -> bool:
     False for an empty id, one of ``_NO_FILE`` and one of more than 100 bytes of UTF-8.
     """
     return not _NO_FILE.fullmatch(id_) and 0 < len(id_.encode()) <= 100
-
-
-LANGUAGE_TAG = "a BCP 47 tag such as de, pt-BR or zh-Hant"  # What a language is, in messages
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*")
-
-
-def is_language_tag(text: str) -> bool:
-    """Whether a text has the shape of a BCP 47 language tag: ``de``, ``pt-BR``, ``zh-Hant-TW``."""
-    return _LANGUAGE.fullmatch(text) is not None
 
 
 ENDINGS = frozenset(

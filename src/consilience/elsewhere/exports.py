@@ -108,7 +108,7 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
                         "gold": _every_text(question.gold.text, question.gold),
                     }
                 elif kind == "facts":
-                    row["prompt"] = ask.shown.pattern.fill_blank(ask.shown.subject, BLANK)
+                    row["prompt"] = ask.shown.pattern.fill(ask.shown.subject, BLANK)
                 else:
                     row |= {f"text_{at}": one.text for at, one in enumerate(ask.shown, start=1)}
                     row |= {FORM: variant, "options": row["candidates"], "labels": "none"}
@@ -251,7 +251,7 @@ def fact_answers(
     @cache
     def written(group: str, variant: str) -> list[Choice]:
         relation = plan.suite.relation(group)
-        (language,) = (one.language for one in relation.patterns if one.name == variant)
+        (language,) = (one.language for one in relation.patterns if one.text == variant)
         return [Choice(of, (relation.written(of, language),)) for of in relation.candidates.words]
 
     @cache

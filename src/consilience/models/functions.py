@@ -135,7 +135,7 @@ class Function(Chooser):
             return self.text(shown)
         if not isinstance(shown, Query):
             return tuple(segment.text for segment in shown)
-        sentence = shown.pattern.fill_blank(shown.subject, BLANK)
+        sentence = shown.pattern.fill(shown.subject, BLANK)
         return self.template.replace(CHOICES, ", ".join(words)).replace(SENTENCE, sentence)
 
     def _replies(

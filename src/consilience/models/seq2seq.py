@@ -210,7 +210,7 @@ class Seq2SeqModel(ReadyModel):
         return [layer[:, -1] for layer in output.decoder_hidden_states]
 
     def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
-        texts = [query.pattern.fill_blank(query.subject, self.slot) for query in queries]
+        texts = [query.pattern.fill(query.subject, self.slot) for query in queries]
         if self.template is not None:
             before, _, after = self.template.partition(SENTENCE)
             texts = [before + text + after for text in texts]

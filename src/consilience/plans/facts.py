@@ -113,13 +113,13 @@ def group_of(suite: Suite, id_: str, *, is_open: bool = False) -> Group:
         for item, fact in enumerate(relation.facts)
         for variant, pattern in enumerate(patterns)
     ]
-    names = [pattern.name for pattern in patterns]
+    names = [pattern.text for pattern in patterns]
     return Group(suite.name, relation.id, items, names, asks, ANSWERS_SCHEMA)
 
 
 def texts_of(group: str, query: Query) -> list[str]:
     """The sentence that is asked, with ``[Y]`` for the object."""
-    return [query.pattern.fill_blank(query.subject, OBJECT_SLOT)]
+    return [query.pattern.fill(query.subject, OBJECT_SLOT)]
 
 
 def ask(

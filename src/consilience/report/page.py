@@ -16,7 +16,6 @@ import polars as pl
 
 from consilience.analysis.examples import (
     KINDS,
-    about,
     changed_answers,
     examples,
     violated_examples,
@@ -476,7 +475,7 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
         is_pairs, kinds = suite.words.over == "group", [*KINDS]
         found = {} if is_pairs else examples(run.answers, suite, kinds, EACH, prompts)
         for kind, chosen in found.items():
-            what = about(kind).partition(" (example")[0].replace("pattern", suite.words.variant)
+            what = KINDS[kind][0].partition(" (example")[0].replace("pattern", suite.words.variant)
             if chosen:
                 yield analyses.example_table(chosen, lead + what)
         if not run.changed.is_empty():

@@ -118,7 +118,7 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     has_prompts = any(reply.prompt is not None for reply in replies)
     tables: list[Table | str] = []
     for kind, items in found.items():
-        title = examples.about(kind)
+        title = examples.KINDS[kind][0]
         if has_prompts:
             title = title.partition(" (example")[0].replace("pattern", "variant")
         tables.append(layouts.example_table(items, title) if items else f"{title}: none")

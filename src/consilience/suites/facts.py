@@ -1,18 +1,15 @@
-"""Suites of facts: the folder, ParaRel's release, selections, saving."""
+"""Suites of facts: the folder, ParaRel's release, selections."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import random
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -34,11 +31,7 @@ from consilience.files.rows import (
     read_table,
 )
 from consilience.files.write import (
-    json_lines,
     make_folder,
-    path_of,
-    refuse_occupied,
-    write_all,
     write_whole,
 )
 from consilience.types import (
@@ -181,7 +174,7 @@ def select_languages(suite: Suite, languages: Sequence[str]) -> Suite:
             )
     relations = []
     for relation in suite.relations:
-        chosen = {one.name for one in relation.patterns if one.language in languages}
+        chosen = {one.text for one in relation.patterns if one.language in languages}
         names = {tag: of for tag, of in relation.names.items() if tag in languages}
         relations.append(replace(relation.only(chosen), names=names))
     left_out = [relation.id for relation in relations if not relation.patterns]
@@ -385,69 +378,3 @@ def load_folder(folder: Path, *, check_release: bool = False) -> Suite:
         raise TableError([*problems, error]) from error
     raise_all(problems)
     return suite
-
-
-def save_suite(suite: Suite, folder: str | Path) -> Path:
-    """Write a suite of facts as a new folder that ``load_suite`` reads; the folder.
-
-    The folder has the relations, patterns, facts, edges, names and the language. A suite
-    keeps no licence and creator: copy a folder that has them. A folder that
-    holds the same suite is left as it is; one with other content raises. A suite that is not the
-    same when it is read again raises: a sample whose candidates are more than its own objects,
-    and tasks of sentence pairs.
-    """
-    target = path_of(folder, "the folder of the suite")
-    with suppress(ConsilienceError):
-        both = load_folder(target), suite
-        held, wanted = ((one.name, one.language, one.digest) for one in both)
-        if held == wanted:
-            return target
-    refuse_occupied(target, f"a new or empty folder for the suite '{suite.name}'")
-    files = _files_of(suite)
-    with tempfile.TemporaryDirectory() as scratch:
-        write_all({Path(scratch, name): content for name, content in files.items()})
-        if load_folder(Path(scratch)).digest != suite.digest:
-            raise ConsilienceError(
-                f"the suite '{suite.name}' cannot be written as a folder",
-                expected="relations with their own facts as candidates",
-                todo="Choose a part of a suite with groups= and limit=.",
-            )
-    make_folder(target)
-    write_all({target / name: content for name, content in files.items()})
-    return target
-
-
-def _files_of(suite: Suite) -> dict[str, bytes]:
-    """The files of the folder of a suite, by their names."""
-    names = ("relations", "patterns", "facts", "edges", "names")
-    tables: dict[str, list[dict[str, object]]] = {name: [] for name in names}
-    for relation in suite:
-        of, texts = {"relation": relation.id}, [pattern.text for pattern in relation.patterns]
-        tables["relations"].append(
-            {**of, "label": relation.label, "cardinality": relation.cardinality}
-        )
-        for pattern in relation.patterns:
-            annotations = ("lemma", "extended_lemma", "tense")
-            cells = {name: getattr(pattern, name) for name in annotations}
-            if pattern.language != suite.language:
-                cells["language"] = pattern.language
-            tables["patterns"].append({**of, "pattern": pattern.text, **cells})
-        tables["facts"] += [{**of, **asdict(fact)} for fact in relation.facts]
-        tables["edges"] += [
-            {**of, "pattern_a": texts[first], "pattern_b": texts[second]}
-            | {name: int(getattr(edge, name)) for name in Edge.__slots__}
-            for (first, second), edge in sorted(relation.edges.items())
-        ]
-        for tag, of_language in relation.names.items():
-            for name, text in of_language.items():
-                row: dict[str, object] = {"name": name, "language": tag, "text": text}
-                if row not in tables["names"]:
-                    tables["names"].append(row)
-    about = {"name": suite.name}
-    if suite.language != ENGLISH:
-        about["language"] = suite.language
-    written = {
-        name: rows for name, rows in tables.items() if rows or name not in ("edges", "names")
-    }
-    files = {f"{name}.jsonl": json_lines(rows) for name, rows in written.items()}
-    return {"suite.json": json.dumps(about).encode(), **files}

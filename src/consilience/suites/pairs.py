@@ -60,12 +60,13 @@ class Perturbation:
                 where=self.source.get("file", ""),
                 todo="Correct the function.",
             ) from error
+        shown = truncated(repr(rewritten), 60)
         segments = rewritten if isinstance(rewritten, tuple) else ()
         if len(segments) != len(form) or not all(
             isinstance(segment, Segment) for segment in segments
         ):
             raise ConsilienceError(
-                f"the perturbation '{self.name}' made {_shown(rewritten)} of item {pair.item}",
+                f"the perturbation '{self.name}' made {shown} of item {pair.item}",
                 expected=f"a tuple of {len(form)} segments",
                 where=self.source.get("file", ""),
                 todo="Correct the function; docs/calum.md has an example.",
@@ -161,10 +162,6 @@ def _from_file(spec: str) -> Perturbation:
     source = {"file": Path(file).name, "sha256": digest}
     described = (function.__doc__ or f"See {source['file']}.").strip().partition("\n")[0]
     return Perturbation(name, described, function, source)
-
-
-def _shown(value: object) -> str:
-    return truncated(repr(value), 60)
 
 
 def forms_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shlex
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -473,12 +472,6 @@ def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     return mapping
 
 
-def columns_flag(columns: Names) -> str:
-    """The option ``--columns`` of a command that is printed; empty without columns."""
-    named = ",".join(f"{name}={source}" for name, source in columns.items())
-    return f" --columns {shlex.quote(named)}" if named else ""
-
-
 def select_questions(
     questions: Questions, groups: Sequence[str] | None, limit: int | None, seed: int
 ) -> Questions:
@@ -641,7 +634,7 @@ def _question(
             )
         words = words_in(pattern.language)["blank"]
         words = "{sentence}" if without_words([pattern.language]) else words
-        of_language.append(words.replace("{sentence}", pattern.fill_blank(subject, BLANK)))
+        of_language.append(words.replace("{sentence}", pattern.fill(subject, BLANK)))
     return Question(
         fact.item,
         relation.id,

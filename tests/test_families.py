@@ -270,7 +270,7 @@ LONG_ROPE = {
 def test_a_short_and_a_long_fact_are_scored_as_alone(family, settings, saved):
     folder = saved(family, **settings)
     model = load_model(folder)
-    assert model.texts.longest == (16 if family == "Mistral" else 32)
+    assert model.scorer.longest == (16 if family == "Mistral" else 32)
     short, both = (
         scores_of(model, queries(*of), WORDS)[0] for of in (["France"], ["France", LONG])
     )
@@ -298,7 +298,7 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
         mm_tokens_per_image=4,
     )  # fmt: skip
     model = load_model(folder)
-    assert model.texts.longest == 64
+    assert model.scorer.longest == 64
     found, _ = scores_of(model, queries("France"), WORDS)
     encoded = [model.tokenizer(PATTERN.fill("France", word))["input_ids"] for word in WORDS.words]
     texts = [[model.start, *ids] for ids in encoded]
@@ -387,7 +387,7 @@ def test_a_decoder_without_a_usual_cache_reads_candidates_alone(family, settings
     assert "each candidate is scored separately" in model.notes[-1]
     found, _ = scores_of(model, queries("France", "Oslo"), WORDS)
     (ids, *_), targets = model.inputs(queries("France")), model.candidate_tokens(WORDS.words)
-    alone = [model.decoder.alone(list(ids), list(target)) for target in targets.sequences]
+    alone = model.scorer.alone(list(ids), targets.sequences)
     np.testing.assert_allclose(found[0], alone, atol=1e-4)
 
 

@@ -149,12 +149,12 @@ def test_a_search_finds_what_scoring_everything_finds(queries, width, seed, fill
 @pytest.mark.parametrize("tokens", [1, 3, 100])
 def test_a_model_reads_what_texts_begin_with_once(tokens, model_folder):
     """'a b c', 'a b d', 'a e f': the probabilities after 'a' and after 'a b', in few passes."""
-    scorer = load_model(str(model_folder("gpt2"))).texts
+    scorer = load_model(str(model_folder("gpt2"))).scorer
     scorer.budget = Budget(tokens)
     texts, skips = [[5, 6, 7], [5, 6, 8], [5, 9, 10]], [1, 2, 1]
-    found = scorer.logprobs(texts, skips)
+    found = scorer.totals([([5], [[6, 7]]), ([5, 6], [[8]]), ([5], [[9, 10]])])
     expected = text_logprobs(scorer.model, texts, skips, Budget(100))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-4)
     whole = text_logprobs(scorer.model, texts, [1] * 3, Budget(100))
     reader, left = TrieReader(scorer, Trie.of(texts)), [1]
 
@@ -177,4 +177,5 @@ def test_targets_of_all_lengths_are_read_side_by_side(model_folder):
     expected = np.reshape(sums, (2, 4))
     for tokens in (1, 1000):
         with budget_of(model, tokens):
-            np.testing.assert_allclose(model.totals(inputs, targets), expected, atol=1e-5, rtol=0)
+            found = model.scorer.totals([(ids, targets) for ids in inputs])
+            np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)

@@ -35,7 +35,7 @@ FIRST = QUERIES[::6]
 @pytest.mark.parametrize(("family", "takes_trees"), [("gpt2", True), ("mamba", False)])
 def test_a_family_that_cannot_read_trees_says_so(family, takes_trees, model_folder):
     model = load_model(str(model_folder(family)))
-    assert bool(model.texts.longest) is takes_trees
+    assert bool(model.scorer.longest) is takes_trees
     note = "this family does not take a tree of sentences; each sentence is scored separately"
     assert model.notes == [note] * (not takes_trees)
 
@@ -306,7 +306,7 @@ def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, mo
     target = list(model.candidate_tokens(words.words).tokens[0])
     inputs = list(model.inputs(QUERIES))
     with reproducibly():
-        alone = [model.decoder.alone(list(inputs[row]), target) for row in best]
+        alone = [float(*model.scorer.alone(list(inputs[row]), [target])) for row in best]
     for scores in found:
         np.testing.assert_array_equal(scores[best, :2], np.stack([alone, alone], axis=1))
 

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import Bools, Floats, Ints, group_rows
+from consilience.core.items import Bools, Floats, Ints, group_rows, padded
 from consilience.models.loading import Pretrained
 from consilience.models.products import reproducibly, speed_up
 from consilience.models.tokens import CandidateTokens, check_numbers, scores_of
@@ -34,6 +34,7 @@ Result = TypeVar("Result")
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 LogitsOf = Callable[[list[Item]], torch.Tensor]  # (input, entry) of inputs
 Vectors = npt.NDArray[np.float32]
+Part = tuple[list[int], list[list[int]]]  # The tokens of what is read, and of what may follow it
 Inputs = dict[tuple[int, ...], list[int]]  # Token sequences, and the queries that each is of
 CPU_TOKENS = 512  # Tokens in a batch for one core: it fits the core's cache (docs/log.md)
 MOST_TOKENS = 32_768  # Tokens in a batch on an accelerator; more are not faster
@@ -325,6 +326,23 @@ def settle(values: Floats, tie: float, alone: Callable[[int, Ints], Floats]) -> 
         with reproducibly():
             values[row, answers] = alone(row, answers)
     return values
+
+
+def settled_totals(
+    scorer: Any, parts: Sequence[Part], tie: float, golds: Ints | None = None
+) -> Floats:
+    """Log-probability (part, target) of what may follow, in nats; near ties are settled.
+
+    ``scorer``: of a family. With ``golds`` (part,), the targets to finish in any case, only those
+    near the best have a value.
+    """
+
+    def alone(row: int, targets: Ints) -> Floats:
+        ids, of_part = parts[row]
+        return np.asarray(scorer.alone(ids, [of_part[at] for at in targets]))
+
+    values = scorer.totals(parts) if golds is None else scorer.best(parts, golds, tie)
+    return settle(padded(values, np.nan), tie, alone)
 
 
 class ReadyModel:

@@ -33,13 +33,14 @@ from consilience.models.batches import (
     Budget,
     Inputs,
     LogitsOf,
+    Part,
     ReadyModel,
     head_of,
     in_batches,
     is_same,
     logits_of,
     positions,
-    settle,
+    settled_totals,
     side_by_side,
     text_logprobs,
     token_logprobs,
@@ -225,6 +226,11 @@ class TrieReader:
         self.read_nodes += len(nodes)  # only now: without memory for the head all is read again
 
 
+def _texts(parts: Sequence[Part]) -> list[list[int]]:
+    """What is read with each of its targets: those of the first part, then of the second."""
+    return [[*ids, *target] for ids, targets in parts for target in targets]
+
+
 class TextScorer:
     """Log-probabilities of texts under a causal model."""
 
@@ -233,11 +239,24 @@ class TextScorer:
         self.longest = self._longest() if self._reads_tries() else 0
         """Tokens of a text that may stand in a trie; 0 for a family that reads texts alone."""
 
-    def logprobs(self, texts: Sequence[Sequence[int]], skips: Sequence[int]) -> Floats:
-        """``sum_t log p(token_t | preceding tokens)`` (text,) after the first ``skips`` tokens."""
+    def totals(self, parts: Sequence[Part]) -> list[Floats]:
+        """For each part the log-probability (target,) of the tokens of its targets, in nats."""
+        texts = _texts(parts)
+        skips = [len(ids) for ids, targets in parts for _ in targets]
         if max(map(len, texts), default=0) > self.longest:
-            return text_logprobs(self.model, texts, skips, self.budget)
-        return self._in_a_trie(texts, skips)
+            totals = text_logprobs(self.model, texts, skips, self.budget)
+        else:
+            totals = self._in_a_trie(texts, skips)
+        return np.split(totals, np.cumsum([len(targets) for _, targets in parts])[:-1])
+
+    def alone(self, ids: list[int], targets: list[list[int]]) -> Floats:
+        """As ``totals``, in passes of their own."""
+        texts = _texts([(ids, targets)])
+        return text_logprobs(self.model, texts, [len(ids)] * len(texts), Budget(1))
+
+    def next_logits(self, ids: list[int], text: list[int]) -> torch.Tensor:
+        """Logits (entry,) after a text that follows what is read, in a pass of its own."""
+        return logits_of(self.model, [[*ids, *text]], 1)[0, -1].float()
 
     def _in_a_trie(self, texts: Sequence[Sequence[int]], skips: Sequence[int]) -> Floats:
         trie = Trie.of(texts)
@@ -250,15 +269,16 @@ class TextScorer:
         np.add.at(totals, row, reader.steps[trie.nodes[row, column]])
         return totals
 
-    def best(self, texts: Sequence[Sequence[int]], golds: Ints, slack: float) -> Floats:
-        """As ``logprobs`` after the first token (query, candidate); NaN for those that cannot win.
+    def best(self, parts: Sequence[Part], golds: Ints, slack: float) -> list[Floats]:
+        """As ``totals`` (part, target); NaN for those that cannot win.
 
-        ``texts``: those of the first query's candidates, then of the second's, and so on. ``golds``
-        (query,): the candidate to finish in any case, -1 for none. All that come within ``slack``
-        nats of the best one are finished, too.
+        What is read is one token, and all parts have equally many targets. ``golds`` (part,): the
+        target to finish in any case, -1 for none. All that come within ``slack`` nats of the best
+        one are finished, too.
         """
+        texts = _texts(parts)
         if max(map(len, texts), default=0) > self.longest:
-            return self.logprobs(texts, [1] * len(texts)).reshape(len(golds), -1)
+            return self.totals(parts)
         trie = Trie.of(texts)
         reader = TrieReader(self, trie)
         longest = trie.nodes.shape[1]
@@ -278,7 +298,7 @@ class TextScorer:
         lead = np.nan_to_num(steps()).sum(axis=2).argmax(axis=1)
         first_read = of_texts[finish | (np.arange(finish.shape[1]) == lead[:, None])]
         reader.read(first_read[first_read >= 0])
-        return search(steps, finish, slack, read_next, FILL)
+        return [*search(steps, finish, slack, read_next, FILL)]
 
     def read(self, texts: Sequence[Sequence[int]]) -> tuple[DynamicCache, torch.Tensor]:
         """Keys and values of texts, padded on their left, and their mask (text, 1, 1, token)."""
@@ -341,8 +361,8 @@ class CausalModel(ReadyModel):
         self.start, self.longest = start_token(self.tokenizer), positions(self.model)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
         self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
-        self.texts = TextScorer(self.model, self.budget)
-        if not self.texts.longest:
+        self.scorer = TextScorer(self.model, self.budget)
+        if not self.scorer.longest:
             self.notes.append(
                 "this family does not take a tree of sentences; each sentence is scored separately"
             )
@@ -358,7 +378,7 @@ class CausalModel(ReadyModel):
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
 
         def score_chunk(chunk: range) -> list[Scores]:
-            asked, golds, texts = list[list[int]](), list[int](), list[list[int]]()
+            asked, golds, parts = list[list[int]](), list[int](), list[Part]()
             scores = list[Scores]()
             for (pattern, subject), rows in inputs[chunk.start : chunk.stop]:
                 encoded = encode(self.tokenizer, [pattern.fill(subject, word) for word in words])
@@ -366,14 +386,15 @@ class CausalModel(ReadyModel):
                 if reason := self.why_not(max(encoded, key=len, default=())):
                     scores.append(excluded(rows, sheet.words, reason))
                     continue
-                known = {index.get(queries[row].gold, -1) for row in rows}
+                gold, *others = {index.get(queries[row].gold, -1) for row in rows}
                 asked.append(rows)
-                golds.append(known.pop() if len(known) == 1 else -1)
-                texts += [[self.start, *ids] for ids in encoded]
+                golds.append(-1 if others else gold)
+                parts.append(([self.start], encoded))
             if asked:
                 totals = np.empty((len(asked), len(words)))
                 if words:
-                    totals = self.totals(texts, len(asked), None if every else np.array(golds))
+                    known = None if every else np.array(golds)
+                    totals = settled_totals(self.scorer, parts, self.tie, known)
                 totals = sheet.scatter(totals)
                 scores.append(scores_of(asked, totals, sheet, are_totals=True, every=every))
             return scores
@@ -384,19 +405,6 @@ class CausalModel(ReadyModel):
         chunks = (range(at, at + most) for at in range(0, len(inputs), most))
         for _, scores in side_by_side(score_chunk, chunks, self.model.device):
             yield from scores
-
-    def totals(self, texts: list[list[int]], queries: int, golds: Ints | None) -> Floats:
-        """Log-probability (query, candidate); with ``golds`` (query,) NaN but near the best."""
-        if golds is None:
-            totals = self.texts.logprobs(texts, [1] * len(texts)).reshape(queries, -1)
-        else:
-            totals = self.texts.best(texts, golds, self.tie)
-
-        def alone(query: int, candidates: Ints) -> Floats:
-            some = [texts[query * totals.shape[1] + candidate] for candidate in candidates]
-            return text_logprobs(self.model, some, [1] * len(some), Budget(1))
-
-        return settle(totals, self.tie, alone)
 
     def _score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
         """Every word as the next token; only where the object is last."""

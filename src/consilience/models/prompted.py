@@ -25,18 +25,16 @@ from consilience.core.items import (
     Ints,
     Prompt,
     Scores,
-    padded,
 )
 from consilience.models.batches import (
     Budget,
+    Part,
     ReadyModel,
     equal_length_batches,
     halving,
-    logits_of,
     positions,
-    settle,
+    settled_totals,
     side_by_side,
-    text_logprobs,
     workers_on,
 )
 from consilience.models.causal import TextScorer
@@ -56,7 +54,6 @@ MOST_PROMPTS = {"cpu": 64, "cuda": 512}  # Prompts that are continued together, 
 MOST_CONTINUED = 4096  # Their tokens, at most, unless a batch holds more: keys and values are kept
 MOST_SCORED = 512  # Prompts whose answers are scored together, at most
 KEPT = 4096  # Prompts whose token ids are kept
-Parts = tuple[list[int], list[list[int]]]  # The token ids of a prompt, and of each of its answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +118,11 @@ class PromptModel(OptionPrompts, ReadyModel):
         self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
         start = getattr(self.model.config, "decoder_start_token_id", None)
         if self.is_causal:
-            self.texts = TextScorer(self.model, self.budget)
+            self.scorer: Any = TextScorer(self.model, self.budget)
         else:
             start = decoder_start(self.model, str(self.tokenizer.name_or_path))
             before = [start, *before_targets(self.tokenizer, start)]
-            self.decoder = TargetScorer(self.model, before, self.budget)
+            self.scorer = TargetScorer(self.model, before, self.budget)
         usual = self.model.generation_config
         self.model.generation_config = GenerationConfig(  # whatever the checkpoint's settings are
             do_sample=False,
@@ -137,11 +134,11 @@ class PromptModel(OptionPrompts, ReadyModel):
         )
         self._encode = lru_cache(KEPT)(self._encoded)
 
-    def encode(self, prompt: Prompt) -> Parts:
+    def encode(self, prompt: Prompt) -> Part:
         """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
         return self._encode(prompt)
 
-    def _encoded(self, prompt: Prompt) -> Parts:
+    def _encoded(self, prompt: Prompt) -> Part:
         if self.is_causal:
             return self.tokens.encode(prompt)
         targets = self.tokens.ids(list(prompt.answers))
@@ -162,13 +159,8 @@ class PromptModel(OptionPrompts, ReadyModel):
 
         def work(rows: Ints) -> list[Floats]:
             chosen = [parts[row] for row in rows]
-
-            def alone(row: int, answers: Ints) -> Floats:
-                ids, targets = chosen[row]
-                return self._alone(ids, [targets[at] for at in answers])
-
-            values = padded(self._totals(chosen), np.nan)
-            values = settle(values, self.tie if len(parts) > 1 else np.inf, alone)
+            tie = self.tie if len(parts) > 1 else np.inf
+            values = settled_totals(self.scorer, chosen, tie)
             return [of[: len(targets)] for of, (_, targets) in zip(values, chosen, strict=True)]
 
         def halved(rows: Ints) -> list[Floats]:
@@ -179,7 +171,7 @@ class PromptModel(OptionPrompts, ReadyModel):
             sizes = [np.array([*map(len, parts[row][1])]) for row in rows]
             yield Scores.of_rows(rows, totals, sizes)
 
-    def _chunks(self, parts: Sequence[Parts]) -> Iterator[Ints]:
+    def _chunks(self, parts: Sequence[Part]) -> Iterator[Ints]:
         """Prompts that are read together: with the same beginnings, or of one length."""
         prompts = [ids for ids, _ in parts]
         if self.is_causal:
@@ -190,25 +182,6 @@ class PromptModel(OptionPrompts, ReadyModel):
         order = np.array(sorted(range(len(prompts)), key=prompts.__getitem__), dtype=int)
         most = max(1, min(most, -(-len(prompts) // workers_on(self.model.device))))
         yield from (order[at : at + most] for at in range(0, len(prompts), most))
-
-    def _totals(self, parts: Sequence[Parts]) -> list[Floats]:
-        """For each prompt the log-probability (answer,) of the tokens of its answers, in nats."""
-        sizes = [len(targets) for _, targets in parts]
-        targets = [target for _, of_prompt in parts for target in of_prompt]
-        prompts = [ids for ids, _ in parts]
-        if self.is_causal:
-            before = [ids for ids, size in zip(prompts, sizes, strict=True) for _ in range(size)]
-            texts = [[*ids, *target] for ids, target in zip(before, targets, strict=True)]
-            totals = self.texts.logprobs(texts, [*map(len, before)])
-        else:
-            totals = self.decoder.logprobs(prompts, np.repeat(range(len(parts)), sizes), targets)
-        return np.split(totals, np.cumsum(sizes)[:-1])
-
-    def _alone(self, ids: list[int], targets: list[list[int]]) -> Floats:
-        if not self.is_causal:
-            return np.array([self.decoder.alone(ids, target) for target in targets])
-        texts, skips = [[*ids, *target] for target in targets], [len(ids)] * len(targets)
-        return text_logprobs(self.model, texts, skips, Budget(1))
 
     def write(
         self, shown: Sequence[Prompt], samples: Sequence[int]
@@ -234,7 +207,7 @@ class PromptModel(OptionPrompts, ReadyModel):
             texts = (self._continued if is_fast else self._generated)(chosen)
             return [*map(self._text, chosen, texts)]
 
-        is_fast = self.is_causal and max(lengths, default=0) <= self.texts.longest
+        is_fast = self.is_causal and max(lengths, default=0) <= self.scorer.longest
         if is_fast:
             most = max(1, min(most, budget.tokens // max(lengths, default=1)))
             batches = self._by_beginning([prompt.ids for prompt in prompts], most)
@@ -248,7 +221,7 @@ class PromptModel(OptionPrompts, ReadyModel):
         model: Any = self.model
         rows, texts = [*range(len(prompts))], [list[int]() for _ in prompts]
         lengths = torch.tensor([len(prompt.ids) for prompt in prompts], device=model.device)
-        cache, mask = self.texts.read([prompt.ids[:-1] for prompt in prompts])
+        cache, mask = self.scorer.read([prompt.ids[:-1] for prompt in prompts])
         ids = torch.tensor([prompt.ids[-1:] for prompt in prompts], device=model.device)
         for step in range(self.writing.most_written):
             mask = torch.nn.functional.pad(mask, (0, 1))
@@ -259,7 +232,7 @@ class PromptModel(OptionPrompts, ReadyModel):
                 past_key_values=cache,
                 use_cache=True,
             )[0][:, -1]
-            logits = self.texts.head(states).float()
+            logits = self.scorer.head(states).float()
             chosen = [prompts[row] for row in rows]
             tokens = self._next_tokens(chosen, [texts[row] for row in rows], logits)
             for row, token in zip(rows, tokens, strict=True):
@@ -322,19 +295,9 @@ class PromptModel(OptionPrompts, ReadyModel):
         for at in torch.nonzero(near)[:, 0].tolist():
             if not texts[at] or not self._is_complete(prompts[at], texts[at]):
                 with reproducibly():
-                    alone = self._next_logits(prompts[at], texts[at])
+                    alone = self.scorer.next_logits(prompts[at].ids, texts[at])
                     tokens[at] = int(noisy(at, alone).argmax())
         return tokens
-
-    def _next_logits(self, prompt: Continued, text: list[int]) -> torch.Tensor:
-        if self.is_causal:
-            return logits_of(self.model, [[*prompt.ids, *text]], 1)[0, -1].float()
-        encoded, before = (
-            torch.tensor([ids], device=self.model.device)
-            for ids in (prompt.ids, [*self.decoder.prefix[:1], *text])
-        )
-        logits: torch.Tensor = self.model(input_ids=encoded, decoder_input_ids=before).logits
-        return logits[0, -1].float()
 
     def _is_complete(self, prompt: Continued, written: list[int]) -> bool:
         if not written or written[-1] in (*self.ends, self.tokenizer.pad_token_id):

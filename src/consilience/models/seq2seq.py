@@ -31,12 +31,13 @@ from consilience.core.items import Floats, Ints, group_rows, padded
 from consilience.models.batches import (
     Budget,
     Inputs,
+    Part,
     ReadyModel,
     in_batches,
     is_same,
     positions,
     score_batches,
-    settle,
+    settled_totals,
     token_logprobs,
 )
 from consilience.models.functions import SENTENCE
@@ -74,22 +75,26 @@ class TargetScorer:
         """Whether targets that continue one prefix have the scores that they have alone."""
         ids, target = self.prefix[:1] * 2, self.prefix[:1] * 3
         targets = [target[:2], target]
-        alone = np.array([self.alone(ids, target) for target in targets])
+        alone = self.alone(ids, targets)
         rows = np.zeros(2, dtype=int)
         return is_same(lambda: self._side_by_side([ids], rows, targets), alone, self.model)
 
-    def logprobs(self, inputs: list[list[int]], rows: Ints, targets: list[list[int]]) -> Floats:
-        """``sum_t log p(token_t | input, prefix, preceding tokens)`` (target,) in nats.
+    def totals(self, parts: Sequence[Part]) -> list[Floats]:
+        """``sum_t log p(token_t | input, prefix, preceding tokens)`` (target,) of each part.
 
-        ``inputs``: what the encoder reads, of one length. ``rows``: the input of each target.
+        In nats. What the encoder reads is of one length.
         """
         if self.continues:
-            totals = self._side_by_side(inputs, rows, targets)
+            sizes = [len(targets) for _, targets in parts]
+            targets = [target for _, of_part in parts for target in of_part]
+            rows = np.repeat(range(len(parts)), sizes)
+            totals = self._side_by_side([ids for ids, _ in parts], rows, targets)
+            of_parts = np.split(totals, np.cumsum(sizes)[:-1])
         else:
-            each = zip(rows.tolist(), targets, strict=True)
-            totals = np.array([self.alone(inputs[row], target) for row, target in each])
-        check_numbers(totals, self.model.dtype)
-        return totals
+            of_parts = [self.alone(*part) for part in parts]
+        for of_part in of_parts:
+            check_numbers(of_part, self.model.dtype)
+        return of_parts
 
     @torch.inference_mode()
     def _side_by_side(
@@ -130,16 +135,27 @@ class TargetScorer:
         in_batches(lambda part: read(order[part]), [length] * len(order), self.budget)
         return totals
 
+    def alone(self, ids: list[int], targets: list[list[int]]) -> Floats:
+        """As ``totals``, each target in a pass of its own."""
+        totals = np.empty(len(targets))
+        for at, target in enumerate(targets):
+            logits = self._logits(ids, [*self.prefix, *target[:-1]])[len(self.prefix) - 1 :]
+            steps = token_logprobs(logits, np.arange(len(target)), np.array(target))
+            totals[at] = steps.sum()
+        return totals
+
+    def next_logits(self, ids: list[int], text: list[int]) -> torch.Tensor:
+        """Logits (entry,) after a text that the decoder has written, in a pass of its own."""
+        return self._logits(ids, [*self.prefix[:1], *text])[-1].float()
+
     @torch.inference_mode()
-    def alone(self, ids: list[int], target: list[int]) -> float:
-        """As ``logprobs``, of one target in a pass of its own."""
-        decoder_ids = [*self.prefix, *target[:-1]]
-        logits = self.model(
+    def _logits(self, ids: list[int], written: list[int]) -> torch.Tensor:
+        logits: torch.Tensor = self.model(
             input_ids=torch.tensor([ids], device=self.model.device),
-            decoder_input_ids=torch.tensor([decoder_ids], device=self.model.device),
+            decoder_input_ids=torch.tensor([written], device=self.model.device),
             use_cache=False,
-        ).logits[:, len(self.prefix) - 1 :]
-        return float(token_logprobs(logits[0], np.arange(len(target)), np.array(target)).sum())
+        ).logits
+        return logits[0]
 
 
 class Seq2SeqModel(ReadyModel):
@@ -164,8 +180,8 @@ class Seq2SeqModel(ReadyModel):
         self.longest = min(tokenizer.model_max_length, positions(model))
         super().__init__(loaded)
         self.identity = self.identity | {"template": template}
-        self.decoder = TargetScorer(model, self.prefix, self.budget)
-        if not self.decoder.continues:
+        self.scorer = TargetScorer(model, self.prefix, self.budget)
+        if not self.scorer.continues:
             self.notes.append(
                 "this family does not continue what it has decoded; each candidate is scored "
                 "separately"
@@ -186,23 +202,14 @@ class Seq2SeqModel(ReadyModel):
                 asked.append((rows, list(ids)))
 
         def score_batch(batch: Ints) -> Floats:
-            return sheet.scatter(self.totals([asked[at][1] for at in batch], sheet.sequences))
+            parts = [(asked[at][1], sheet.sequences) for at in batch]
+            return sheet.scatter(settled_totals(self.scorer, parts, self.tie))
 
         lengths = [len(ids) + len(self.prefix) for _, ids in asked]
         device = self.model.device
         for batch, totals in score_batches(score_batch, lengths, self.budget, device, MOST_QUERIES):
             rows_of = [asked[at][0] for at in batch]
             yield scores_of(rows_of, totals, sheet, are_totals=True, every=every)
-
-    def totals(self, inputs: list[list[int]], targets: list[list[int]]) -> Floats:
-        """Log-probability (query, candidate) of targets after inputs of one length."""
-        rows = np.repeat(np.arange(len(inputs)), len(targets))
-        totals = self.decoder.logprobs(inputs, rows, targets * len(inputs))
-
-        def alone(query: int, candidates: Ints) -> Floats:
-            return np.array([self.decoder.alone(inputs[query], targets[at]) for at in candidates])
-
-        return settle(totals.reshape(len(inputs), -1), self.tie, alone)
 
     def hidden_states(self, ids: torch.Tensor) -> list[torch.Tensor]:
         prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)

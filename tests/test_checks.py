@@ -19,7 +19,7 @@ from consilience.core.items import Choice, Prompt
 from consilience.models.classifier import load_pair_classifier
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
-from consilience.models.prompts import LabelAsker, PromptTokens
+from consilience.models.prompts import LabelAsker, PromptReader
 from consilience.models.tokens import check_numbers, rendered
 from pair_builders import MRPC, PAIRS, SAME, forms_of
 
@@ -156,7 +156,7 @@ def test_a_prompt_has_its_beginning_once_and_no_end(model_folder, template):
         "Rome $A <|endoftext|>", None, [("Rome", first), ("<|endoftext|>", end)]
     )
     tokenizer.chat_template = template.replace("<s>", "Rome ")
-    tokens = PromptTokens(tokenizer, [end], "m")
+    tokens = PromptReader(tokenizer, [end], "m")
     for is_chat in (False, True):
         ids = tokens.prompt_ids(asked("Paris", is_chat=is_chat))
         assert ids.count(first) == 1 and ids[0] == first and end not in ids

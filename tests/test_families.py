@@ -182,7 +182,7 @@ def pairs_write(family, loaded, pair_model):
     is_decoder, is_chat = one.is_decoder, model.identity["chat"]
     ends = [one.tokenizer.eos_token_id] * is_chat
     ids = one.tokenizer(model.text(forms[0]), add_special_tokens=is_decoder)["input_ids"]
-    ids = ids if is_decoder or is_chat else [*model.tokens.beginning, *ids]
+    ids = ids if is_decoder or is_chat else [*model.model.beginning, *ids]
     texts = SAME if is_decoder or is_chat else [f" {label}" for label in SAME]
     targets = [one.tokenizer(text, add_special_tokens=is_decoder)["input_ids"] for text in texts]
     assert written(model, forms) == [one.text(ids, LONGEST_LABEL)]

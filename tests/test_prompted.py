@@ -15,7 +15,7 @@ from consilience.models import prompted
 from consilience.models.causal import TrieReader
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
-from consilience.models.prompts import PromptTokens, Writing
+from consilience.models.prompts import PromptReader, Writing
 from consilience.models.seq2seq import before_targets
 from consilience.plans import questions as ask_questions
 from consilience.plans.asking import query_table
@@ -107,7 +107,7 @@ def test_a_turn_ends_with_its_own_special_token(reader):
     tokenizer.add_tokens([AddedToken("<|turn|>", special=True, normalized=False)])
     tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "<|turn|>")
     turn, end = tokenizer.convert_tokens_to_ids("<|turn|>"), tokenizer.eos_token_id
-    tokens = PromptTokens(tokenizer, [end], "m")
+    tokens = PromptReader(tokenizer, [end], "m")
     asked = Prompt((("user", "q"),), ("Rome", "Paris"), (0, 1), are_labels=False, is_chat=True)
     assert [target[-1] for target in tokens.encode(asked)[1]] == [turn] * 2
     assert tokens.special_in(["Rome <|turn|>Paris"]) == "has the special token '<|turn|>' in it"
@@ -121,7 +121,7 @@ def test_a_prompt_begins_with_all_that_the_tokenizer_puts_there(reader):
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in ("Rome", "Paris")}
     backend = tokenizer.backend_tokenizer
     backend.post_processor = TemplateProcessing("Rome Paris $A", None, [*ids.items()])
-    assert PromptTokens(tokenizer, [], "m").beginning == [*ids.values()]
+    assert PromptReader(tokenizer, [], "m").beginning == [*ids.values()]
 
 
 def test_the_options_of_a_suite_with_open_questions_are_checked(model_folder):
@@ -287,7 +287,7 @@ def test_chat_templates_as_models_of_the_hub_have_them(reader, template, system,
     model = reader("llama", chat=True)
     model.tokenizer.chat_template = template
     asked = Prompt((("user", "q"),), (), (), are_labels=False, is_chat=True, system=system)
-    assert model.tokens.around(asked)[0].removesuffix("\n") == opening
+    assert model.around(asked)[0].removesuffix("\n") == opening
 
 
 def scores_of(model, prompts):

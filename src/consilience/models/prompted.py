@@ -42,8 +42,7 @@ from consilience.models.loading import Pretrained
 from consilience.models.products import reproducibly
 from consilience.models.prompts import (
     DEFAULT_WRITING,
-    OptionPrompts,
-    PromptTokens,
+    PromptReader,
     Writing,
     begins_another,
 )
@@ -91,7 +90,7 @@ class Continued:
     noise: GumbelNoise | None = None  # Added to the logits; None writes the most probable token
 
 
-class PromptModel(OptionPrompts, ReadyModel):
+class PromptModel(PromptReader, ReadyModel):
     """A model that answers prompts: it scores what they may be answered with, or writes.
 
     What it writes ends at an end token, after ``most_written`` tokens and, where the prompt is no
@@ -109,13 +108,13 @@ class PromptModel(OptionPrompts, ReadyModel):
                 todo="Of sentence pairs: fine-tune it with `consilience finetune`, and leave "
                 "--generate out.",
             )
-        super().__init__(loaded)
+        ReadyModel.__init__(self, loaded)
+        longest = min(self.tokenizer.model_max_length, positions(self.model))
+        name = str(self.identity["model"])
+        PromptReader.__init__(self, self.tokenizer, end_tokens(loaded), name, longest)
         self.writing, self.chooses = writing or DEFAULT_WRITING, chooses
         self.identity = {**self.identity, **(writing.record if writing else {})}
         self.is_causal = self.takes_answers = loaded.kind == "causal"
-        self.longest = min(self.tokenizer.model_max_length, positions(self.model))
-        self.ends = end_tokens(loaded)
-        self.tokens = PromptTokens(self.tokenizer, self.ends, str(self.identity["model"]))
         start = getattr(self.model.config, "decoder_start_token_id", None)
         if self.is_causal:
             self.scorer: Any = TextScorer(self.model, self.budget)
@@ -135,13 +134,13 @@ class PromptModel(OptionPrompts, ReadyModel):
         self._encode = lru_cache(KEPT)(self._encoded)
 
     def encode(self, prompt: Prompt) -> Part:
-        """See ``PromptTokens.encode``; a sequence-to-sequence model reads an answer alone."""
+        """See ``PromptReader.encode``; a sequence-to-sequence model reads an answer alone."""
         return self._encode(prompt)
 
     def _encoded(self, prompt: Prompt) -> Part:
         if self.is_causal:
-            return self.tokens.encode(prompt)
-        targets = self.tokens.ids(list(prompt.answers))
+            return super().encode(prompt)
+        targets = self.ids(list(prompt.answers))
         if not prompt.are_labels or begins_another(targets):
             targets = [[*ids, *self.ends[:1]] for ids in targets]
         return self.prompt_ids(prompt), targets

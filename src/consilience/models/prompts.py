@@ -26,7 +26,6 @@ from consilience.models.functions import scores_of_replies
 from consilience.models.tokens import (
     Turn,
     before_texts,
-    begun,
     rendered,
     special_tokens,
     too_long,
@@ -55,14 +54,21 @@ DEFAULT_WRITING = Writing()
 ANSWER = "\u2603answer\u2603"  # Shows what a chat template puts around an answer
 
 
-class PromptTokens:
-    """How one model's tokenizer and chat template read prompts."""
+class PromptReader:
+    """How a model that scores options, or writes, reads prompts by its tokenizer and template."""
 
-    def __init__(self, tokenizer: Any, ends: Sequence[int], name: str) -> None:
-        """``ends``: the tokens that end an answer. ``name``: the model's, for messages."""
-        self.tokenizer = tokenizer
-        self.ends = ends
-        self.name = name
+    writing = DEFAULT_WRITING
+    chooses = True  # Whether prompts with options are answered by scores
+    takes_answers = True  # Whether an answer takes up positions after the prompt
+
+    def __init__(
+        self, tokenizer: Any, ends: Sequence[int], name: str, longest: int | None = None
+    ) -> None:
+        """``ends``: the tokens that end an answer. ``name``: the model's, for messages.
+
+        ``longest``: the tokens that it takes; None for any number.
+        """
+        self.tokenizer, self.ends, self.name, self.longest = tokenizer, ends, name, longest
 
     @property
     def has_template(self) -> bool:
@@ -82,8 +88,12 @@ class PromptTokens:
         return [list(ids) for ids in encoded["input_ids"]]
 
     def begun(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of prompts, chats too: with what begins every text, and nothing that ends."""
-        return [begun(ids, self.beginning) for ids in self.ids(texts)]
+        """The tokens of prompts: with what begins every text, once, and nothing that ends.
+
+        Chat templates may write what begins a text.
+        """
+        every, begin = self.ids(texts), self.beginning
+        return [ids if ids[: len(begin)] == begin else [*begin, *ids] for ids in every]
 
     def ended(self, targets: Sequence[list[int]], after: str) -> list[list[int]]:
         """Targets with the token that ends an answer; ``after``: the text that follows it.
@@ -98,6 +108,7 @@ class PromptTokens:
         return [[*target, *[*known, *ends, *self.ends][:1]] for target in targets]
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt after which an answer is written."""
         return self.begun([self.around(prompt)[0]])[0]
 
     def around(self, prompt: Prompt) -> tuple[str, str]:
@@ -108,20 +119,13 @@ class PromptTokens:
         """
         if not (prompt.is_chat and self.has_template):
             return prompt.text, "\n"
-        question, answered = self.chats(prompt)
+        question = turns_of(prompt)
+        answered = [*question, {"role": "assistant", "content": ANSWER}]
         opening = rendered(self.tokenizer, question, self.name, is_asked=True)
         whole = rendered(self.tokenizer, answered, self.name, is_asked=False)
         before, is_there, after = whole.partition(ANSWER)
         fits = before.startswith(opening) or opening.startswith(before)  # it may open a thought
         return (before if is_there and fits else opening) + prompt.reply, after
-
-    @staticmethod
-    def chats(prompt: Prompt) -> tuple[list[Turn], list[Turn]]:
-        """The turns of a chat, without and with the turn of an answer."""
-        turns = [{"role": role, "content": text} for role, text in prompt.turns]
-        if prompt.system:
-            turns.insert(0, {"role": "system", "content": prompt.system})
-        return turns, [*turns, {"role": "assistant", "content": ANSWER}]
 
     def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
         """The token ids of a prompt, of any length, and those of each of its answers.
@@ -155,47 +159,38 @@ class PromptTokens:
         found = (token for text in texts for token in self.special if token in text)
         return next((f"has the special token '{token}' in it" for token in found), None)
 
-
-class OptionPrompts:
-    """How a model that scores options, or writes, reads prompts."""
-
-    tokens: PromptTokens
-    longest: Any  # Tokens that it takes; None for any number
-    writing: Writing
-    chooses = True  # Whether prompts with options are answered by scores
-    takes_answers = True  # Whether an answer takes up positions after the prompt
-
-    def encode(self, prompt: Prompt) -> tuple[list[int], list[list[int]]]:
-        """The token ids of a prompt, of any length, and those of each of its answers."""
-        return self.tokens.encode(prompt)
-
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """The token ids of a prompt after which an answer is written."""
-        return self.tokens.prompt_ids(prompt)
-
     def text(self, shown: Prompt) -> str:
         """What the model reads before an answer: a chat in its own form, or the text itself."""
-        return self.tokens.around(shown)[0]
+        return self.around(shown)[0]
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
         return [self._why_not(prompt) for prompt in shown]
 
+    def too_long_to_write(self, prompt: Prompt) -> str | None:
+        """Why an answer does not fit after a prompt; None where it does."""
+        more = self.writing.most_written if self.takes_answers else 0
+        return too_long(len(self.prompt_ids(prompt)) + more, self.longest)
+
     def _why_not(self, prompt: Prompt) -> str | None:
         if prompt.is_open or not self.chooses:
-            more = self.writing.most_written if self.takes_answers else 0
-            size = len(self.prompt_ids(prompt)) + more
-            return too_long(size, self.longest) or self.tokens.refused(prompt)
-        if reason := self.tokens.refused(prompt, prompt.answers):
+            return self.too_long_to_write(prompt) or self.refused(prompt)
+        if reason := self.refused(prompt, prompt.answers):
             return reason
         options = [*prompt.answers, *(choice.text for choice in prompt.choices)]
-        for option, tokens in zip(options, self.tokens.ids(options), strict=True):
-            if reason := unusable(self.tokens.tokenizer, tokens):
+        for option, tokens in zip(options, self.ids(options), strict=True):
+            if reason := unusable(self.tokenizer, tokens):
                 return f"the option '{option}': {reason}"
         ids, targets = self.encode(prompt)
         if len({tuple(target) for target in targets}) < len(targets):
             return "two options have the same tokens"
         more = max(map(len, targets), default=1) - 1 if self.takes_answers else 0
         return too_long(len(ids) + more, self.longest)
+
+
+def turns_of(prompt: Prompt) -> list[Turn]:
+    """The turns of a chat."""
+    turns = [{"role": role, "content": text} for role, text in prompt.turns]
+    return [{"role": "system", "content": prompt.system}] * bool(prompt.system) + turns
 
 
 def begins_another(targets: Iterable[list[int]] | Iterable[str]) -> bool:
@@ -248,21 +243,21 @@ def is_chat_model(model: object) -> bool:
 class LabelAsker:
     """Asks a model of questions for the label of sentence pairs, in words.
 
-    A label is an answer as any other (``PromptTokens.encode``). A server without scores chooses the
+    A label is an answer as any other (``PromptReader.encode``). A server without scores chooses the
     label that it writes.
     """
 
     def __init__(self, model: Any, task: Task, template: str | None = None) -> None:
         """``model``: see ``load_prompt_model``. ``template``: None for T5's form, or for ours."""
         self.model, self.tie = model, model.tie
-        self.tokens = getattr(model, "tokens", None)  # None of a server without scores
+        self.reader = model if isinstance(model, PromptReader) else None  # None: without scores
         self.products, self.client, self.proof = (
             getattr(model, name, None) for name in ("products", "client", "proof")
         )
         is_t5 = template is None and model.identity["kind"] == "seq2seq"
         is_chat = is_chat_model(model) and not is_t5
         text = TEMPLATES[task.kind] if template is None else template
-        if is_chat and self.tokens is None and REPLY in text:
+        if is_chat and self.reader is None and REPLY in text:
             if template is not None:
                 found = f"{REPLY} in the template, of a server that takes whole chats only"
                 raise ConsilienceError(found, todo=f"Leave {REPLY} and what follows it out.")
@@ -295,19 +290,18 @@ class LabelAsker:
         return [*map(self._why_not, shown)]
 
     def _why_not(self, form: Form) -> str | None:
-        if self.tokens is None:
+        if self.reader is None:
             return None
-        if reason := self.tokens.special_in([segment.sentence for segment in form]):
-            return str(reason)
-        more = self.model.writing.most_written if self.model.takes_answers else 0
-        return too_long(len(self.model.prompt_ids(self.prompt(form))) + more, self.model.longest)
+        if reason := self.reader.special_in([segment.sentence for segment in form]):
+            return reason
+        return self.reader.too_long_to_write(self.prompt(form))
 
     def write(
         self, shown: Sequence[Form], samples: Sequence[int]
     ) -> Iterator[tuple[Ints, Sequence[str | NoAnswer]]]:
         prompts = [*map(self.prompt, shown)]
         for rows, texts in self.model.write(prompts, samples):
-            if self.tokens is None:
+            if self.reader is None:
                 self.written |= {prompts[row]: text for row, text in zip(rows, texts, strict=True)}
             yield rows, texts
 

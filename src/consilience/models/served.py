@@ -33,10 +33,10 @@ from consilience.endpoints.strategies import (
 from consilience.models.functions import scores_of_replies
 from consilience.models.prompts import (
     DEFAULT_WRITING,
-    OptionPrompts,
-    PromptTokens,
+    PromptReader,
     Writing,
     begins_another,
+    turns_of,
 )
 from consilience.models.tokens import (
     candidates_after_space,
@@ -105,7 +105,7 @@ class Writer:
         return [*([self.proof.note] if self.proof else []), *self.server.notes]
 
     def text(self, shown: Prompt) -> str:
-        turns = PromptTokens.chats(shown)[0] if shown.is_chat else []
+        turns = turns_of(shown) if shown.is_chat else []
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) or shown.text
 
     def why_not(self, shown: Sequence[Prompt]) -> list[str | None]:
@@ -154,7 +154,7 @@ class Writer:
     def sent(self, prompt: Prompt) -> tuple[str, dict[str, Any]]:
         """The route of a prompt, and what is read there."""
         if prompt.is_chat:
-            return CHATS, {"messages": PromptTokens.chats(prompt)[0]}
+            return CHATS, {"messages": turns_of(prompt)}
         return TEXTS, {"prompt": prompt.text, "stop": ["\n"]}
 
     def score(
@@ -165,7 +165,7 @@ class Writer:
                 yield scores_of_replies([row], (), [shown[row]], [text])
             return
 
-        parts = [(PromptTokens.chats(one)[0], list(one.answers)) for one in shown]
+        parts = [(turns_of(one), list(one.answers)) for one in shown]
         for at, (values, reason) in self.totals(parts, [-1] * len(parts), every=True):
             is_complete, no_label = not np.isnan(values).any(), np.isnan(values).all()
             why = "no label is among the top tokens" if no_label else reason
@@ -191,15 +191,15 @@ class Writer:
         yield from self.client.each(totals_of, zip(parts, golds, strict=True))
 
 
-class TokenScorer(OptionPrompts, Writer):
+class TokenScorer(PromptReader, Writer):
     """Scores what prompts may be answered with, by token ids (``prompted.py``)."""
 
     def __init__(
         self, server: Server, spec: str, proof: Proof, writing: Writing = DEFAULT_WRITING
     ) -> None:
-        super().__init__(server, spec, proof, writing)
+        Writer.__init__(self, server, spec, proof, writing)
         end = server.tokenizer.eos_token_id
-        self.tokens = PromptTokens(server.tokenizer, [] if end is None else [end], spec)
+        PromptReader.__init__(self, server.tokenizer, [] if end is None else [end], spec)
 
     def sent(self, prompt: Prompt) -> tuple[str, dict[str, Any]]:
         """As of a writer; a reply that has begun is sent as token ids, which no chat takes."""

@@ -90,12 +90,6 @@ def before_texts(tokenizer: Any) -> list[int]:
     return next((whole[:size] for size in sizes if whole[size : size + len(plain)] == plain), [])
 
 
-def begun(ids: Sequence[int], beginning: Sequence[int]) -> list[int]:
-    """Token ids with the tokens that begin every text, once: chat templates may write them."""
-    is_begun = list(ids[: len(beginning)]) == list(beginning)
-    return [*ids] if is_begun else [*beginning, *ids]
-
-
 def unusable(tokenizer: Any, ids: Sequence[int]) -> str | None:
     """Why these tokens cannot represent a candidate or an option; None if they can."""
     if not ids:

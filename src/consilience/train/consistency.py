@@ -44,7 +44,7 @@ from consilience.models.causal import CausalModel
 from consilience.models.loading import Pretrained, load_pretrained, locate
 from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.prompted import PromptModel, end_tokens
-from consilience.models.prompts import DEFAULT_WRITING, OptionPrompts, PromptTokens
+from consilience.models.prompts import PromptReader
 from consilience.models.tokens import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.options.commands import ImproveOptions, ProbeOptions, refuse_options
 from consilience.plans import kind_of, plan_of
@@ -401,13 +401,11 @@ def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
     options = training.options
     asked = training.asked(options.train_groups, options.train_facts)
     presented = Presented.of(asked, training.suite)
-    reader = OptionPrompts()
-    name = str(loaded.identity["model"])
-    reader.tokens = PromptTokens(loaded.tokenizer, end_tokens(loaded), name)
-    reader.longest, reader.writing = positions(loaded.model), DEFAULT_WRITING
+    name, longest = str(loaded.identity["model"]), positions(loaded.model)
+    reader = PromptReader(loaded.tokenizer, end_tokens(loaded), name, longest)
     items = list[TrainedItem]()
     for group, questions in presented.groups.items():
-        presenter = presented.presenter(group, is_chat=reader.tokens.has_template)
+        presenter = presented.presenter(group, is_chat=reader.has_template)
         asks = defaultdict[int, list[Ask]](list)
         for at, variant, prompt in prompts_of(questions, presenter):
             if not all(prompt.answers) or reader.why_not([prompt])[0]:

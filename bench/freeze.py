@@ -57,7 +57,6 @@ COMMANDS = """
 mini-majority-{strict,published}: probe --suite mini --model baseline:majority --protocol {} OUT
 mini-random-{strict,published}: RANDOM mini --protocol {} OUT
 mini-smollm2: ASK mini --groups capital,painter --limit 4 OUT
-mini-smollm2-scores: ASK mini --groups capital,painter --limit 2 --keep-scores OUT
 score: score ONE --suite mini --protocol published
 compare{,.txt}: compare BOTH
 analyze-{edits,patterns,examples}: analyze {} ONE
@@ -141,7 +140,7 @@ def record_families_and_servers(out: Path) -> None:
             longer = config.read_text().replace('embeddings": 64', 'embeddings": 256')
             config.write_text(longer)  # llama: a question has 97 tokens
         probe = ["probe", "--suite", "mini", "--groups", "capital,sport", "--limit", "5"]
-        probe += ["--model", f"tiny/{family}", "--keep-scores", "--out", f"tiny-{family}"]
+        probe += ["--model", f"tiny/{family}", "--out", f"tiny-{family}"]
         _record(out, f"tiny-{family}", probe)
     for suite in ("mini", "mini-questions"):
         for name, ways in {"prompt-logprobs": VLLM, "echo": SGLANG}.items():

@@ -47,13 +47,12 @@ def test_an_adapter_is_merged_and_is_part_of_the_identity(model_folder, adapter_
 def test_a_probe_with_an_adapter(consilience, model_folder, adapter_of):
     base, (adapter, _) = model_folder("llama"), adapter_of(model_folder("llama"))
     of = ("probe", "--model", base, "--suite", "mini", "--groups", "capital", "--limit", 2)
-    of = (*of, "--keep-scores")
     output(consilience, *of, "--out", "alone")
     output(consilience, *of, "--adapter", adapter, "--out", "adapted")
     one, two = Run.open("alone"), Run.open("adapted")
     assert "adapter" in two.settings["model"]
     assert two.model_name == f"{base.name} + {adapter.name}"
-    assert not one.answers["logprob"].equals(two.answers["logprob"])
+    assert not one.answers["text_logprob"].equals(two.answers["text_logprob"])
     assert "adapter" in refusal(consilience, *of, "--out", "adapted"), "another model"
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import os
 import re
 import shlex
@@ -300,25 +299,6 @@ def test_probe_with_a_real_model_and_score_agree(family, kind, consilience, mode
     other = json.loads(output(consilience, *score, "--protocol", "strict"))
     assert "was asked under the protocol published" in other["warnings"][0]
     assert not any("no answers at all" in of for of in other["warnings"]), "13 were not asked"
-
-
-def test_every_score_is_kept_when_asked_for(consilience, model_folder, tmp_path):
-    """Answers only: no normalised number. With --keep-scores all of them, and the same answers."""
-    common = ("probe", "--model", model_folder("gpt2"), "--groups", "sport", "--limit", 2)
-    for folder, more in (("few", ()), ("all", ("--keep-scores",))):
-        output(consilience, *common, "--out", tmp_path / folder, *more)
-    few, every = (cs.read_answers(tmp_path / name) for name in ("few", "all"))
-    assert few["answer"].to_list() == every["answer"].to_list()
-    for name in ("logprob", "gold_logprob", "gold_rank", "margin"):
-        assert (few[name].null_count(), every[name].null_count()) == (few.height, 0)
-    for name in ("text_logprob", "gold_text_logprob"):
-        assert (few[name] - every[name]).abs().max() < 1e-4
-    words = cs.Run.open(tmp_path / "all").suite["sport"].candidates.words
-    for row in every.iter_rows(named=True):
-        scores = dict(zip(words, row["scores"], strict=True))
-        assert scores[row["answer"]] == row["logprob"] == max(scores.values())
-        assert scores[row["gold"]] == row["gold_logprob"]
-        assert math.fsum(map(math.exp, scores.values())) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("options", [(), ("--template", "Fill in: {sentence}")])

@@ -17,9 +17,8 @@ from consilience import load_model, load_suite, probing, read_answers
 from consilience.core.items import Ask, Group, Item
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.options.commands import ProbeOptions
-from consilience.plans import Queries
+from consilience.plans import Queries, asking
 from consilience.plans.facts import ask, group_of
-from consilience.plans.facts import judge as judge_columns
 from consilience.probing import plan_probe, probe
 from consilience.runs.folder import FORMAT, RunFolder, record_of
 from consilience.suites.facts import sample_facts, select_relations
@@ -32,8 +31,9 @@ def scored(logprob, words="abc", **more):
 
 
 def judge(scores, golds):
-    """The columns as lists, None for NaN."""
-    columns = {name: values.tolist() for name, values in judge_columns(scores, golds).items()}
+    """The columns of facts with these golds as lists, None for NaN."""
+    asks, items = [Ask(at, 0, None) for at in range(len(golds))], [Item("", "", of) for of in golds]
+    columns = {of: values.tolist() for of, values in asking.judge(scores, asks, items).items()}
     return {
         name: [None if isinstance(v, float) and np.isnan(v) else v for v in values]
         for name, values in columns.items()

@@ -237,7 +237,6 @@ OTHERWISE = [
     ("facts", {"seed": 1}, "model|seed"),
     ("facts", {"protocol": "published"}, 'protocol is "strict", now asked is "published"'),
     ("facts", {"candidates": "vocabulary"}, "candidates"),
-    ("facts", {"keep_scores": True}, "keep_scores"),
     ("facts", {"suite": "mini", "groups": ["capital"]}, 'suite is "suite", now asked is "mini"'),
     ("languages", {"vary": ["language=en,de"]}, "languages"),
     ("languages", {"groups": ["author"]}, r"groups is \[\"capital\"\], now asked is \[\"author\"\]"),

@@ -54,7 +54,7 @@ name = "qs"
 suite = "data/questions.csv"
 [factors]
 protocol = ["strict", "published"]
-keep_scores = [true]
+candidates = ["pieces"]
 [[skip]]
 suite = "qs"
 protocol = ["published"]
@@ -80,7 +80,7 @@ def run_file(study, **options):
 
 def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(study_of):
     study = study_of(WHOLE)
-    kept = "keep_scores=true"
+    kept = "candidates=pieces"
     inside = [f"mini/protocol=strict,{kept}", f"mini/protocol=published,{kept}",
               f"qs/protocol=strict,{kept}"]  # fmt: skip
     trained = [f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)]
@@ -89,7 +89,7 @@ def test_runs_are_models_by_suites_by_factors_by_seeds_without_those_skipped(stu
     assert (study.folder, study.reference) == (Path("out"), "baseline:majority")
     last = study.runs[-1]
     assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
-    assert last.factors == {"protocol": "strict", "keep_scores": "true"}
+    assert last.factors == {"protocol": "strict", "candidates": "pieces"}
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "strict")

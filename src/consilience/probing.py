@@ -71,7 +71,7 @@ def probe(
     folder = open_folder(plan, queries, options, named)
     try:
         by_group = ask_in_folder(plan, queries, folder, progress)
-        tables = {group.id: by_group[group.id].drop("scores", strict=False) for group in plan.suite}
+        tables = {group.id: by_group[group.id] for group in plan.suite}
         answers = pl.concat(tables.values(), how="diagonal")
         of_others = (getattr(queries.model, name, None) for name in ("client", "function"))
         if any(of_others) and answers["answer"].null_count() == answers.height:

@@ -515,7 +515,7 @@ def _numbers(table: pl.DataFrame) -> dict[str, object]:
     net = by_subject.sort("subject")["net"]
     test, p = SUBJECTS, paired_permutation(net.to_list())
     if len(net) == table.height > 0:
-        test, p = MCNEMAR, mcnemar(int((net < 0).sum()), int((net > 0).sum()))
+        test, p = MCNEMAR, float(mcnemar(int((net < 0).sum()), int((net > 0).sum())))
     items = table.group_by("group", "item").agg(moved=(pl.col("flip") != SAME).any())
     return {
         "changed": of["changed"].value, "low": of["changed"].low, "high": of["changed"].high,

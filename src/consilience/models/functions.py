@@ -108,7 +108,7 @@ class Function(Chooser):
         if any(isinstance(one, Query) for one in shown[:1]) and (every or candidates is None):
             raise ConsilienceError(
                 "a function has no vocabulary and no scores of candidates",
-                expected='candidates="objects", without keep_scores',
+                expected='candidates="objects"',
             )
         inputs = group_rows(self._input(one, words) for one in shown)
         for rows, replies in self._replies(inputs):

@@ -124,8 +124,6 @@ class ProbeOptions(AskedOptions):
     candidates: Annotated[CandidateSet, Option(
         "What a masked model chooses among: words of one token, also of several (pieces), all "
         "words.", kinds=FACTS, is_rare=True)] = "objects"
-    keep_scores: Annotated[bool, Option(
-        "Save the scores of all candidates.", kinds=FACTS, is_rare=True)] = False
     data_dir: Annotated[
         shared.DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
     noise_floor: Annotated[int | None, Option(

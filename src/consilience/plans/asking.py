@@ -117,20 +117,17 @@ def ask(
     score: Callable[[list[Any]], Iterable[Scores]],
     *,
     rescale: Callable[[Scores, Sequence[Ask]], Scores] = lambda scores, asks: scores,
-    seen: Callable[[Ints, Scores], None] = lambda rows, scores: None,
     advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers that have the highest scores.
 
     ``score`` gives those of what is shown. ``rescale``: the rule by which they are compared.
-    ``seen`` is called with rows of the table and their scores.
     """
     columns = _columns(group)
     rows = np.array([row for row, one in enumerate(group.asks) if one.why_not is None], dtype=int)
     for given in score([group.asks[row].shown for row in rows]) if len(rows) else ():
         of_given = rows[given.rows]
         asks = [group.asks[row] for row in of_given]
-        seen(of_given, given)
         for name, values in judge(rescale(given, asks), asks, group.items).items():
             if name in columns:
                 columns[name][of_given] = values

@@ -12,24 +12,19 @@ import polars as pl
 
 from consilience import suites
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
-from consilience.core.items import OBJECT_SLOT, Ask, Group, Ints, Item, Scores
+from consilience.core.items import OBJECT_SLOT, Ask, Group, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
 from consilience.options.commands import ProbeOptions
 from consilience.plans import asking
-from consilience.plans.asking import Column, Plan, Queries
+from consilience.plans.asking import Plan, Queries
 from consilience.suites import facts as selection
-from consilience.types import Query, Relation, Suite
+from consilience.types import Query, Suite
 
 
 def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
     """The facts of a suite in all patterns of their relations; ``suite``: in place of a name."""
     is_open = options.candidates == "vocabulary"
-    if options.keep_scores and is_open:
-        raise ConsilienceError(
-            "--keep-scores with the whole vocabulary",
-            expected="--candidates objects: a vocabulary's scores of a suite fill a disk",
-        )
     languages = _languages_of(options.vary) if options.vary else None
     chosen: Suite = suite or suites.load_suite(options.suite, options.data_dir)
     if languages is not None:
@@ -53,7 +48,7 @@ def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SI
         )
 
     def queries(model: Any) -> Queries:
-        ask_group = partial(ask, chosen, model, is_open=is_open, keep_scores=options.keep_scores)
+        ask_group = partial(ask, chosen, model, is_open=is_open)
         group = partial(group_of, chosen, is_open=is_open)
         return Queries(model, [*sizes], group, texts_of, ask_group)
 
@@ -64,7 +59,6 @@ def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SI
         "seed": options.seed,
         "protocol": chosen.protocol,
         "candidates": options.candidates,
-        "keep_scores": options.keep_scores,
         "languages": languages,
     }
     return Plan("facts", chosen, sizes, settings, load, queries, notes=chosen.notes)
@@ -129,27 +123,20 @@ def ask(
     advance: Advance = lambda done: None,
     *,
     is_open: bool = False,
-    keep_scores: bool = False,
 ) -> pl.DataFrame:
-    """The answers of a relation, one row a query (``ANSWERS_SCHEMA``).
-
-    ``keep_scores`` has every candidate scored and adds the column ``scores``.
-    """
+    """The answers of a relation, one row a query (``ANSWERS_SCHEMA``)."""
     relation = suite.relation(group.id)
-    width = len(relation.candidates.words) if keep_scores else 0
-    every_score = np.full((len(group.asks), width), np.nan)
 
-    def keep(rows: Ints, scores: Scores) -> None:
-        if keep_scores and scores.logprob is not None:
-            every_score[rows] = scores.logprob
+    def score(queries: Sequence[Query]) -> Iterator[Scores]:
+        """The scores of one writing of the objects after the other; or of every word."""
+        if is_open:
+            yield from model.score(queries, None, every=False)
+            return
+        for rows, candidates in relation.by_candidates(queries):
+            for scores in model.score([queries[row] for row in rows], candidates, every=False):
+                yield replace(scores, rows=np.array(rows)[scores.rows])
 
-    among = None if is_open else relation
-    score = partial(scores_of_facts, model, among, every=keep_scores)
-    table = asking.ask(group, score, seen=keep, advance=advance)
-    if not keep_scores:
-        return table
-    flat = pl.Series("scores", every_score.ravel()).fill_nan(None)
-    return table.with_columns(flat.reshape(every_score.shape).arr.to_list())
+    return asking.ask(group, score, advance=advance)
 
 
 def ask_suite(
@@ -157,29 +144,9 @@ def ask_suite(
     model: LanguageModel,
     *,
     whole_vocabulary: bool = False,
-    keep_scores: bool = False,
     advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers to a whole suite of facts (``ANSWERS_SCHEMA``)."""
-    options = {"is_open": whole_vocabulary, "keep_scores": keep_scores}
     groups = [group_of(suite, one.id, is_open=whole_vocabulary) for one in suite]
-    tables = [ask(suite, model, group, advance, **options) for group in groups]
+    tables = [ask(suite, model, group, advance, is_open=whole_vocabulary) for group in groups]
     return pl.concat(tables, how="diagonal").select(list(ANSWERS_SCHEMA))
-
-
-def scores_of_facts(
-    model: LanguageModel, relation: Relation | None, queries: Sequence[Query], *, every: bool
-) -> Iterator[Scores]:
-    """The scores of queries, one writing of objects after the other; None: of every word."""
-    if relation is None:
-        yield from model.score(queries, None, every=every)
-        return
-    for rows, candidates in relation.by_candidates(queries):
-        for scores in model.score([queries[row] for row in rows], candidates, every=every):
-            yield replace(scores, rows=np.array(rows)[scores.rows])
-
-
-def judge(scores: Scores, golds: Sequence[str]) -> dict[str, Column]:
-    """The answer columns of scores of facts with these golds (``asking.judge``)."""
-    items = [Item("", "", gold) for gold in golds]
-    return asking.judge(scores, [Ask(at, 0, None) for at in range(len(items))], items)

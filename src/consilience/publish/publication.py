@@ -48,7 +48,7 @@ COMMAND_OPTIONS = (
 )  # fmt: skip
 """Options of a run that its published command repeats."""
 
-NOT_REPEATED = ("model", "suite", "adapter", "data_dir", "keep_scores", "trust_remote_code")
+NOT_REPEATED = ("model", "suite", "adapter", "data_dir", "trust_remote_code")
 """Options, beside ``NOT_COMPARED``, without which a published command asks the same."""
 
 FILE = r"[/\\]|\.(py|toml)\b"  # in a value that names one

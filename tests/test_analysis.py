@@ -354,7 +354,7 @@ def read(text, tree, **about):
     """A pattern with its tree: ``word/lemma/pos/tag/label/head`` for every word."""
     words = [entry.split("/") for entry in tree.split()]
     texts = [word[0] for word in words]
-    words = tuple(Word(*word[:5], int(word[5])) for word in words)
+    words = tuple(Word(*word[:3], word[4], int(word[5])) for word in words)
     return Parsed(Pattern.parse(text, **about), words, texts.index("X"), texts.index("Y"))
 
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from checks import refused
 from consilience import measure
-from consilience.analysis.correlations import correlation, t_test
-from consilience.analysis.patterns import pair_table, pattern_table
+from consilience.analysis.patterns import correlation, pair_table, pattern_table
+from consilience.analysis.task_types import t_test
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (

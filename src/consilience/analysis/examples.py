@@ -14,6 +14,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.factors import ORIGINAL, Instance
 from consilience.core.items import Ints
+from consilience.core.schemas import Schema
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
 from consilience.metrics.errors import estimates
@@ -22,7 +23,6 @@ from consilience.metrics.registry import Clusters, Grid, Tally, as_labels
 from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 from consilience.types import Relation, Suite
 
-Schema = dict[str, type[pl.DataType]]
 Prompts = Mapping[tuple[str, str, str], str]
 """(group, item, variant) -> what was sent."""
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import polars as pl
+from scipy.special import ndtri
 
-from consilience.analysis.correlations import correlation
 from consilience.core.errors import ConsilienceError, Protocol, how_to_install
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats, Pattern
@@ -22,7 +22,11 @@ from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
 from consilience.metrics.measure import Answers, prepared
 from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import (
+    FEW,
+    LEVEL,
     NAN,
+    PERMUTATIONS,
+    TIE,
     holm,
     intervals_of,
     logit_interval,
@@ -229,6 +233,57 @@ def edit_table(answers: Answers, suite: Suite, protocol: Protocol, kinds: Kinds)
 
 Method = Literal["pearson", "spearman"]
 
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """A correlation coefficient with its interval and two-sided p."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+def correlation(x: Sequence[float], y: Sequence[float], *, method: Method) -> Correlation:
+    """Correlation of pairs, with the interval of Fisher's z.
+
+    The interval is ``arctanh(r) +- z * error``. The error is ``1 / sqrt(n - 3)``, for Spearman's
+    coefficient ``sqrt((1 + r**2 / 2) / (n - 3))`` (Bonett and Wright 2000). ``p`` uses all orders
+    of one side if there are at most ``PERMUTATIONS`` (up to seven pairs), else the t distribution.
+    Pairs with a NaN are left out. The value is NaN if fewer than three pairs are left or one side
+    is constant. There is no interval with fewer than ``FEW`` pairs or perfect agreement.
+    """
+    from scipy import stats
+
+    pairs = np.asarray([x, y], dtype=np.float64)
+    pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    count = pairs.shape[1]
+    if count < 3 or (np.ptp(pairs, axis=1) == 0).any():
+        return Correlation(NAN, NAN, NAN, NAN, count)
+    ranks = stats.rankdata(pairs, axis=1) if method == "spearman" else pairs
+    value = float(_pearson(ranks[0], ranks[1]))
+    low, high = NAN, NAN
+    if count >= FEW and abs(value) < 1 - TIE:
+        spread = 1 + value**2 / 2 if method == "spearman" else 1.0
+        reach = ndtri(1 - (1 - LEVEL) / 2) * math.sqrt(spread / (count - 3))
+        low, high = (math.tanh(math.atanh(value) + step) for step in (-reach, reach))
+    if math.factorial(count) <= PERMUTATIONS:
+        orders = np.array(list(permutations(ranks[1])))
+        extreme = np.abs(_pearson(ranks[0], orders)) >= abs(value) - 1e-12
+        p = float(extreme.mean())
+    else:
+        p = float(stats.pearsonr(ranks[0], ranks[1]).pvalue)
+    return Correlation(value, low, high, p, count)
+
+
+def _pearson(x: Floats, y: Floats) -> Floats:
+    """Pearson's r along the last axis; NaN where one side is constant."""
+    x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((x * y).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
+
+
 PAIRS = (
     ("accuracy", "consistency"),
     ("accuracy", "corrected_consistency"),
@@ -295,7 +350,6 @@ class Word:
     text: str
     lemma: str
     pos: str
-    tag: str  # Penn Treebank's part of speech
     label: str  # ClearNLP's dependency label
     head: int  # The position of its governor; of the root its own position
 
@@ -340,7 +394,7 @@ def parse_pattern(pattern: Pattern, parser: Language) -> Parsed:
     slots = [next(token.i for token in doc if token.idx + len(token) > at) for at in places]
     subject, object_ = slots[::-1] if pattern.object_first else slots
     words = tuple(
-        Word(token.text, token.lemma_.lower(), token.pos_, token.tag_, token.dep_, token.head.i)
+        Word(token.text, token.lemma_.lower(), token.pos_, token.dep_, token.head.i)
         for token in doc
     )
     return Parsed(pattern, words, subject, object_)

@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 
-from consilience.analysis.correlations import Test, t_test
 from consilience.core.errors import SMALL_TASKS, ConsilienceError, did_you_mean
 from consilience.core.factors import WHOLE
 from consilience.core.items import TaskKind
 from consilience.files.read import Problems, read_rows
 from consilience.files.rows import Column, Row, line, raise_all, read_table
-from consilience.metrics.statistics import NAN, holm
+from consilience.metrics.statistics import LEVEL, NAN, holm
 from consilience.suites.pairs import PERTURBATIONS, TASKS
+
+
+@dataclass(frozen=True, slots=True)
+class TTest:
+    """The difference of two means, first minus second."""
+
+    difference: float
+    low: float
+    high: float
+    t: float
+    freedom: float
+    p: float  # Two-sided
+
+
+Test = Literal["Student", "Welch", "paired"]
+
+
+def t_test(first: Sequence[float], second: Sequence[float], test: Test) -> TTest:
+    """The t-test of two groups of values, without NaN.
+
+    Student: of the same variance, which is pooled. Welch: variances may differ, as of groups of
+    tasks (CALUM, Section 5.1.1, which does not say which t-test it uses). paired: of paired values,
+    such as two models on the same tasks. NaN but for the difference, with fewer than two values on
+    a side or without variation.
+    """
+    from scipy import stats
+
+    if not first or not second:
+        return TTest(*[NAN] * 6)
+    differences = np.subtract(first, second) if test == "paired" else np.array([])
+    groups = [differences] if test == "paired" else [first, second]
+    difference = float(np.mean(first) - np.mean(second))
+    if min(len(first), len(second)) < 2 or max(np.ptp(group) for group in groups) < 1e-12:
+        return TTest(difference, *[NAN] * 5)
+    with warnings.catch_warnings():  # beside a constant group the other alone says how sure
+        warnings.simplefilter("ignore", RuntimeWarning)
+        result: Any
+        if test == "paired":
+            difference, result = float(np.mean(differences)), stats.ttest_rel(first, second)
+        else:
+            result = stats.ttest_ind(first, second, equal_var=test == "Student")
+        interval = result.confidence_interval(LEVEL)
+    numbers = interval.low, interval.high, result.statistic, result.df, result.pvalue
+    return TTest(difference, *map(float, numbers))
+
 
 KEYS = ("model", "task", "metric", "kind", "level")
 

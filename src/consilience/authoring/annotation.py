@@ -13,14 +13,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import sentence
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import ORIGINAL, WHOLE, Part
-from consilience.core.items import Task
+from consilience.core.items import Ints, Task
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.core.text import counted
 from consilience.files.read import Problems, parse_json, read_rows
@@ -48,7 +47,6 @@ from consilience.suites.pairs import (
 )
 from consilience.types import Suite
 
-LabelIndices = npt.NDArray[np.int64]  # Answers as positions among the labels; -1 for none
 Rows = list[dict[str, Any]]
 
 SAME, DIFFERENT = "same", "different"
@@ -320,7 +318,7 @@ def _row(
     }  # fmt: skip
 
 
-def krippendorff_alpha(counts: LabelIndices, items: Clusters) -> Tally:
+def krippendorff_alpha(counts: Ints, items: Clusters) -> Tally:
     """Krippendorff's alpha for nominal answers: agreement of annotators beyond chance.
 
     ``counts`` (item, label): n_ic annotators gave item i the label c, n_i any. Items with fewer

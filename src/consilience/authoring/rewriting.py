@@ -234,13 +234,9 @@ def written_texts(text: str, marks: Sequence[str] = SLOTS, base: str = "") -> It
 def fault_of(base: Base, text: str, taken: set[str], is_question: bool) -> str:
     """Why a text that a model wrote is no rewrite of a base; empty for none."""
     form, of_base = normal_form(text), normal_form(base.text)
-    numbers, negations = (
-        [what(one) for one in (base.text, text)]
-        for what in (
-            lambda one: {*re.findall(r"\d+|\{[^{}]*\}", one)},
-            lambda one: bool(re.search(NEGATIONS, one.casefold())),
-        )
-    )
+    both = base.text, text
+    numbers = [{*re.findall(r"\d+|\{[^{}]*\}", one)} for one in both]
+    negations = [bool(re.search(NEGATIONS, one.casefold())) for one in both]
     size = len(tokens_of(text)) / len(tokens_of(base.text))
     for reason, is_so in {
         "no plain words": not has_words(text) or bool(LINE_CONTROLS.search(text)),

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.analysis.correlations import t_test
+from consilience.analysis.task_types import t_test
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
 from consilience.reproduce.recipe import Measured, Numbers, Recipe, Work, paper_numbers
 

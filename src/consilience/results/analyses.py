@@ -12,9 +12,9 @@ import polars as pl
 
 from consilience import probing, suites
 from consilience.analysis import examples, patterns
-from consilience.analysis.correlations import correlation
 from consilience.analysis.examples import OF_FACTS
 from consilience.analysis.factor_effects import FactorTables, factors_of
+from consilience.analysis.patterns import correlation
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.elsewhere import open_run, open_runs

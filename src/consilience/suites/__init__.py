@@ -55,7 +55,7 @@ def suite_folder(spec: str, data: Path) -> Path:
     if not folder.exists() and (plugged := plugin("consilience.suites", spec)):
         return Path(plugged())
     if not folder.exists():
-        paths = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
+        paths = sorted(folder.parent.glob("*"))
         nearby = [path.name for path in paths if path.is_dir() or path.suffix in SUFFIXES]
         known = [*SUITE_NAMES, *TASKS]
         raise ConsilienceError(

@@ -28,6 +28,7 @@ from consilience.files.rows import (
     line,
     one_of,
     raise_all,
+    read_one,
     read_table,
 )
 from consilience.files.write import (
@@ -131,11 +132,9 @@ def _about(folder: Path) -> tuple[str, str]:
         where, content = str(about), read_document(about)
     if not isinstance(content, dict):
         raise ConsilienceError("no JSON object", where=where, todo="Correct or remove the file.")
-    problems: Problems = []
     columns = Column("name", line), Column("language", language_tag, ENGLISH, is_needed=False)
-    for row in read_table([(where, content)], columns, problems, where):
-        return row["name"], row["language"]
-    raise TableError(problems)
+    values = read_one(content, columns, where)
+    return values["name"], values["language"]
 
 
 def _add_edge(draft: Draft, row: Row) -> None:
@@ -235,11 +234,6 @@ def listing(name: str) -> list[ReleasedFile]:
     lines = (Path(__file__).parent / f"{name}.sha256").read_text(encoding="utf-8").splitlines()
     rows = (line.split(maxsplit=2) for line in lines if not line.startswith("#"))
     return [ReleasedFile(path, int(size), sha256) for sha256, size, path in rows]
-
-
-def altered(name: str, folder: Path) -> list[str]:
-    """The files of a release that are missing in ``folder`` or differ."""
-    return [file.path for file in listing(name) if not file.is_at(folder / file.path)]
 
 
 def fetch(
@@ -359,8 +353,9 @@ def load_folder(folder: Path, *, check_release: bool = False) -> Suite:
     root = pararel_root(folder)
     if root and check_release:
         problems += [
-            ConsilienceError("missing, or not what was released", where=str(root / path))
-            for path in altered("pararel", root)
+            ConsilienceError("missing, or not what was released", where=str(root / file.path))
+            for file in listing("pararel")
+            if not file.is_at(root / file.path)
         ]
     try:
         if root:

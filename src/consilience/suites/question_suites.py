@@ -205,8 +205,6 @@ with 1 at the right option, true or false, or what follows a solution."""
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 
 KNOWN = {name: KnownSuite(name, **row) for name, row in _ROWS.items()}
-ABOUT = {name: "{about}; {licence}, {citation}".format(**row) for name, row in _ROWS.items()}
-"""What each is, its licence, and whom to cite."""
 
 
 def known_suite(spec: str) -> KnownSuite | None:
@@ -386,7 +384,7 @@ SUITE_NAMES = {
     "mini-languages": "7 relations of mini in English, German, Spanish and Japanese, Apache-2.0",
     **QUESTION_SUITES,
     "pararel": "ParaRel, Elazar et al. 2021; `consilience suite fetch pararel` gets it",
-    **ABOUT,
+    **{name: "{about}; {licence}, {citation}".format(**row) for name, row in _ROWS.items()},
 }
 
 
@@ -444,11 +442,7 @@ def load_questions(
     if file is None:
         raise ConsilienceError("no questions", expected=f"a file {FILE}.csv", where=spec)
     if not file.is_file():
-        names = (
-            [one.name for one in path.parent.iterdir() if one.exists()]
-            if path.parent.is_dir()
-            else []
-        )
+        names = [one.name for one in path.parent.glob("*") if one.exists()]
         todo = did_you_mean(path.name, names, otherwise="Check the path.")
         raise ConsilienceError("no such file", where=spec, todo=todo)
     read = questions_of_rows(read_rows(file, problems), columns, problems, str(file))

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from consilience.core.errors import ConsilienceError, did_you_mean
@@ -314,10 +315,6 @@ def position(name: str, options: Sequence[str]) -> int | None:
     return None
 
 
-def _by_text(answer: str, row: Row) -> int | None:
-    return position(answer, row["options"])
-
-
 def _label(text: str) -> str | None:
     match = LABEL.fullmatch(text)
     return match[1].casefold() if match else None
@@ -335,15 +332,11 @@ def _by_index(answer: str, row: Row, first: int = 0) -> int | None:
     return at if 0 <= at < len(row["options"]) else None
 
 
-def _by_number(answer: str, row: Row) -> int | None:
-    return _by_index(answer, row, first=1)
-
-
 READINGS: Mapping[str, tuple[Callable[[str, Row], int | None], str]] = {
-    "answer_text": (_by_text, "text of an option"),
+    "answer_text": (lambda answer, row: position(answer, row["options"]), "text of an option"),
     "answer_label": (_by_label, "label"),
     "answer_index": (_by_index, "position from 0"),
-    "answer_number": (_by_number, "position from 1"),
+    "answer_number": (partial(_by_index, first=1), "position from 1"),
 }
 """What the answers of a file may be, by the name of a column that says it: how an answer is read,
 and what it is called."""
@@ -430,8 +423,6 @@ def questions_of_rows(
             todo = "Write other right answers into a column aliases, or call it answer_text."
             row.report(f"'{row['answer'][0]}'", "answer", expected="one text", todo=todo)
     items = tuple(_question(row, more) for row in asked if not problems)
-    if items and "question" not in named:
-        _refuse_a_field(items, columns["question"][0], more, where, problems)
     notes = (f"{where}: not used: {', '.join(more)}",) if more else ()
     return items, notes
 
@@ -559,18 +550,6 @@ def _question(row: Row, more: Sequence[str]) -> Question:
         row.where, more={name: text_of(row.cells.get(name)) or "" for name in more},
         pin=row["pin"],
     )  # fmt: skip
-
-
-def _refuse_a_field(
-    items: Sequence[Question], column: str, more: Sequence[str], where: str, problems: Problems
-) -> None:
-    """Report a column of questions that holds two words only: it says what else is asked."""
-    asked = {one for item in items for of in item.paraphrases.values() for one in of}
-    if more and len(items) > 1 and len(asked) < 3 and all(map(str.isalpha, asked)):
-        found = f"two different texts only, such as '{min(asked)}'"
-        todo = f"{TO_NAME} question=COLUMN; question={column} asks these texts."
-        where = f"{where}, column '{column}'"
-        problems.append(ConsilienceError(found, expected="questions", where=where, todo=todo))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

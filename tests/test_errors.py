@@ -196,7 +196,7 @@ def test_the_order_of_rows_and_the_names_of_items_change_nothing(made, protocol)
         for one, two in ((first, second), (second, first))
     )
     mirrored = {"difference": -pl.col("difference"), "low": -pl.col("high"), "high": -pl.col("low")}
-    columns = [*mirrored, "p", "p_holm", "q_value", "detectable", "n", "n_excluded"]
+    columns = [*mirrored, "p", "p_mid", "p_holm", "q_value", "detectable", "n", "n_excluded"]
     same_tables(there, back.with_columns(**mirrored), columns)
     bounded = there.filter(pl.col("low").is_not_nan())
     assert bounded.height > 20

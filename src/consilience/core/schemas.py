@@ -77,14 +77,14 @@ COMPARISON_SCHEMA: Schema = _schema(
     (pl.String, "metric over group kind level first second"),
     (pl.Float64, "first_value second_value difference low high"),
     (pl.String, "test"),
-    (pl.Float64, "p p_holm q_value detectable"),
+    (pl.Float64, "p p_mid p_holm q_value detectable"),
     (pl.Int64, "n n_excluded"),
 )
 """One row a difference, ``second`` minus ``first``.
 
 - ``metric`` to ``level``: as in ``METRICS_SCHEMA``.
 - ``low``, ``high``: bounds of its 95 % interval.
-- ``p``: two-sided p of ``test``.
+- ``p``: two-sided p of ``test``. ``p_mid``: mid-p of McNemar's test; NaN of other tests.
 - ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part,
   of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.

@@ -39,6 +39,7 @@ from consilience.metrics.statistics import (
     difference_intervals,
     holm,
     mcnemar,
+    mcnemars,
     paired_permutation,
     permutation_p,
     smallest_p,
@@ -110,6 +111,7 @@ class Test:
 
     name: str | None = None
     p: float = NAN
+    p_mid: float = NAN  # Of McNemar's test
 
 
 def mcnemar_test(pairs: Sequence[Both]) -> Test:
@@ -118,7 +120,7 @@ def mcnemar_test(pairs: Sequence[Both]) -> Test:
         return Test(MCNEMAR)
     moved = [two.scores[:, 0] - one.scores[:, 0] for one, two in pairs]
     first, second = (sum(int((sign * of > 0).sum()) for of in moved) for sign in (-1, 1))
-    return Test(MCNEMAR, float(mcnemar(first, second)))
+    return Test(MCNEMAR, mcnemar(first, second), mcnemar(first, second, mid=True))
 
 
 CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -166,7 +168,7 @@ def accuracy_changes(grid: Grid) -> dict[str, Sequence[object]]:
     change = values[1] - values[0]
     parts, shares = (clusters.sums(quotient(of, total * 1.0)) for of in (moved, grid.both * 1.0))
     falls = quotient(parts - change * shares, 1 - shares)
-    p = mcnemar((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
+    p = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
     p[total == 0] = NAN
     with_base = (first == 0) | (second == 0)
     adjusted = np.full(len(p), NAN)
@@ -348,7 +350,7 @@ def _row(
     return {
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "first_value": first, "second_value": second, "difference": second - first,
-        "low": low, "high": high, "test": test.name, "p": test.p,
+        "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
         "detectable": detectable_difference(number.error, number.clusters, level),
         "n": number.n, "n_excluded": number.left_out,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import consilience as cs
-from checks import output, refusal, refused
+from checks import output, refused
 from conftest import ROOT, cases
 from consilience.core.factors import (
     Design,
@@ -175,49 +175,44 @@ def violation_tallies(expectations, replies, variants):
     }
 
 
-def value(tallies, metric, subset="all"):
-    return tallies[metric, subset].value
-
-
 def rates(expectations, replies, variants=1):
     """How often expectations are violated, and how often by chance."""
     tallies = violation_tallies(expectations, replies, variants)
-    return [value(tallies, name) for name in ("violation_rate", "chance_violation_rate")]
+    return [tallies[name, "all"].value for name in ("violation_rate", "chance_violation_rate")]
 
 
-def test_rates_by_hand():
-    """Four pairs of yes and no: yy, yn, nn, ny, and one without an answer.
-
-    same: 2 of 4 are violated. Chance level, with the last answers of the other three: 2/3, 1/3, 2/3
-    and 1/3.
-    """
-    answers = ["yy", "yn", "nn", "ny", "y-"]
-    replies = {
-        (f"{side}{at}", 0): {"y": "yes", "n": "no", "-": None}[letter]
-        for at, letters in enumerate(answers)
-        for side, letter in zip("ab", letters, strict=True)
+def pairs_of(kind, letters, **rules):
+    """A pair of questions for each two letters (``-``: no answer), and their answers."""
+    texts = {"y": "yes", "n": "no", "-": None}
+    every = [pair(kind, f"a{at}", f"b{at}", **rules) for at in range(len(letters))]
+    return every, {
+        (f"{side}{at}", 0): texts[letter]
+        for at, both in enumerate(letters)
+        for side, letter in zip("ab", both, strict=True)
     }
-    every = [pair("same", f"a{at}", f"b{at}") for at in range(6)]  # the last was not asked
+
+
+YES = {"rules": {("yes",): ("yes",)}}
+
+
+@pytest.mark.parametrize(("kind", "letters", "rules", "rate", "chance", "n", "left_out"), [
+    # 2 of 4 are violated; by chance, with the last answers of the other three, 2/3, 1/3, 2/3, 1/3.
+    ("same", ("yy", "yn", "nn", "ny", "y-"), {}, 2 / 4, 1 / 2, 4, 1),
+    # Three premises are yes, and the first conclusion alone is no. By chance no other conclusion
+    # violates the first one, one of four the other two.
+    ("implied", ("yn", "yy", "yy", "ny", "ny"), YES, 1 / 3, (0 + 1 / 4 + 1 / 4) / 3, 3, 0),
+    ("same", ("-y",), {}, math.nan, math.nan, 0, 1),
+    ("same", ("yy",), {}, 0, math.nan, 1, 0),  # none other has a chance level
+])  # fmt: skip
+def test_rates_by_hand(kind, letters, rules, rate, chance, n, left_out):
+    every, replies = pairs_of(kind, letters, **rules)
+    every.append(pair(kind, "not", "asked", **rules))
     tallies = violation_tallies(every, replies, 1)
     names = ("violation_rate", "chance_violation_rate")
-    assert list(tallies) == [(name, subset) for subset in ("all", "same") for name in names]
-    assert value(tallies, "violation_rate") == 2 / 4
-    assert value(tallies, "chance_violation_rate") == pytest.approx(1 / 2)
-    share = tallies["violation_rate", "same"]
-    assert (share.n, share.left_out) == (4, 1)
-
-
-def test_chance_of_an_implication_by_hand():
-    """Three of five premises are yes, and the first conclusion alone is no: a third.
-
-    Chance level: no other conclusion violates the first one, one of four the other two.
-    """
-    premises, conclusions = ["yes"] * 3 + ["no"] * 2, ["no"] + ["yes"] * 4
-    replies = {(f"a{at}", 0): text for at, text in enumerate(premises)}
-    replies |= {(f"b{at}", 0): text for at, text in enumerate(conclusions)}
-    rules = {("yes",): ("yes",)}
-    every = [pair("implied", f"a{at}", f"b{at}", rules=rules) for at in range(5)]
-    assert rates(every, replies) == pytest.approx([1 / 3, (0 + 1 / 4 + 1 / 4) / 3])
+    assert list(tallies) == [(name, subset) for subset in ("all", kind) for name in names]
+    assert rates(every, replies) == pytest.approx([rate, chance], nan_ok=True)
+    share = tallies["violation_rate", kind]
+    assert (share.n, share.left_out) == (n, left_out)
 
 
 def test_other_options_are_compared_by_their_position():
@@ -236,28 +231,17 @@ def test_other_options_are_compared_by_their_position():
     assert rates(expectations, replies) == pytest.approx([1 / 3, (1 / 2 + 1 / 2 + 1) / 3])
 
 
-def test_without_expectations_and_without_answers():
-    assert violation_tallies([], {}, 1) == {}
-    assert violation_tallies([pair("same", "a", "b")], {}, 1) == {}
-    replies = {("a", 0): None, ("b", 0): "yes"}
-    assert np.isnan(rates([pair("same", "a", "b")], replies)).all()
-    tallies = violation_tallies([pair("same", "a", "b")], replies, 1)
-    assert tallies["violation_rate", "all"].left_out == 1
-
-
 def test_an_expectation_without_another_has_no_chance_level():
-    """One pair. With a second kind, and in a variant that only one pair was asked in, neither."""
-    replies = {(item, 0): "yes" for item in "ab"}
-    tallies = violation_tallies([pair("same", "a", "b")], replies, 1)
-    share = tallies["chance_violation_rate", "same"]
-    assert np.isnan(share.value)
+    """Nothing, one pair, a second kind; and a variant that only one pair was asked in."""
+    one, replies = pair("same", "a", "b"), {(item, 0): "yes" for item in "ab"}
+    assert violation_tallies([], {}, 1) == violation_tallies([one], {}, 1) == {}
+    share = violation_tallies([one], replies, 1)["chance_violation_rate", "same"]
     assert (share.n, share.left_out) == (0, 1)
-    both = [pair("same", "a", "b"), pair("different", "a", "b")]
-    assert np.isnan(rates(both, replies)[1])
+    assert np.isnan(rates([one, pair("different", "a", "b")], replies)[1])
     replies |= {("a", 1): "yes", ("b", 1): "no", ("c", 1): "yes", ("d", 1): "yes"}
-    both = [pair("same", "a", "b"), pair("same", "c", "d")]
-    tallies = violation_tallies(both, replies, 2)
-    share = tallies["chance_violation_rate", "all"]
+    share = violation_tallies([one, pair("same", "c", "d")], replies, 2)[
+        "chance_violation_rate", "all"
+    ]
     assert (share.value, share.n, share.left_out) == (pytest.approx(1 / 6), 3, 0)  # b for d
 
 
@@ -289,15 +273,11 @@ def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
 
     Chance of same is how often the last answer of another pair differs from the first one.
     """
-    names = {True: "yes", False: "no"}
-    replies = {(f"{side}{at}", 0): names[both[side == "b"]] for at, both in enumerate(pairs) for side in "ab"}  # fmt: skip
-    count, by_kind = len(pairs), {}
+    letters, by_kind = ["ny"[first] + "ny"[second] for first, second in pairs], {}
     for kind in ("same", "different", "implied"):
         rules = OPPOSITE if kind == "implied" else {}
-        every = [pair(kind, f"a{at}", f"b{at}", rules=rules) for at in range(count)]
-        by_kind[kind] = rates(every, replies)
-    two = itertools.permutations(range(count), 2)
-    others = [pairs[at][0] == pairs[other][1] for at, other in two]
+        by_kind[kind] = rates(*pairs_of(kind, letters, rules=rules))
+    others = [one[0] == other[1] for one, other in itertools.permutations(pairs, 2)]
     agree = np.mean(others) if others else np.nan
     rate = np.mean([first != second for first, second in pairs])
     assert by_kind["same"] == pytest.approx([rate, 1 - agree], nan_ok=True)
@@ -319,7 +299,7 @@ def test_the_right_answers_meet_the_expectations_of_the_examples(folder):
     assert len(questions.expectations) >= 24
     replies = {(item, at): gold for item, gold in golds.items() for at in (0, 1)}
     tallies = violation_tallies(questions.expectations, replies, 2)
-    assert value(tallies, "violation_rate") == 0
+    assert tallies["violation_rate", "all"].value == 0
     assert len(tallies["violation_rate", "all"].clusters.names) == 24
     about = {item for expectation in questions.expectations for item in expectation.items}
     assert about == set(golds)  # no question without an expectation
@@ -504,10 +484,8 @@ def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
     for chat in chats:
         prompts = [chat.format(text) for text in ("Question: Is A true?\nAnswer:", about)]
         same = {"group": "g", "kind": "same", "example": 1, "variant": "v", "prompt": prompts}
-        rows = pl.DataFrame(
-            same | {"item": ["a", "b"], "answer": ["yes", "no"], "permitted": ["", "yes"]}
-        )
-        (examples,) = violation_examples(rows)
+        own = {"item": ["a", "b"], "answer": ["yes", "no"], "permitted": ["", "yes"]}
+        (examples,) = violation_examples(pl.DataFrame(same | own))
         assert [row[0] for row in examples.rows] == [
             "Question: Is A true? / Answer:", "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
         ]  # fmt: skip
@@ -521,8 +499,7 @@ def test_two_runs_are_compared(folder):
     compared = cs.compare(first, second)
     table, suite = compared.table, compared.suite
     rows = table.filter(metric="violation_rate", level="different")
-    by_group = dict(rows.select("over", "difference").iter_rows())
-    assert by_group == dict.fromkeys(("group", "mean", "all"), -1 / 2)
+    assert rows["difference"].to_list() == [-1 / 2] * 3, "of the group, their mean, and all"
     shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
     assert shown["Violations, different"] == -1 / 2
     assert {"Violations, implied", "Violations, same"} <= set(shown)
@@ -545,9 +522,7 @@ def test_answers_to_open_questions_are_the_same_if_their_normalized_texts_are(tm
 
 def test_expectations_of_questions_that_were_not_asked_are_named(folder):
     _, counted = ask(folder, "run", answers(**FIRST), groups=["two"])
-    unchecked = (
-        "3 of 4 expectations were not checked: not all of their questions were asked, such as"
-    )
+    unchecked = "3 of 4 expectations were not checked: not all of their questions were asked, such"
     assert any(note.startswith(unchecked) for note in counted.notes)
 
 
@@ -600,12 +575,15 @@ def test_a_kept_run_keeps_its_expectations(folder, consilience, answer_to_b):
     assert again.metrics.equals(counted.metrics)
     assert again.suite.expectations == load_questions(str(folder)).expectations
     output(consilience, "report", run)
-    assert "Violated expectations, in percent" in (run / "report.html").read_text(encoding="utf-8")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Violated expectations, in percent" in page and ": examples of violations</p>" in page
     status, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
     assert status in (0, 3) and err.count("note:") == 1
 
 
-def test_suite_check_covers_expectations(folder):
+def test_suite_check_covers_expectations(folder, consilience):
+    counts = "2 groups, 6 questions with options, 12 phrasings, 4 expectations"
+    assert output(consilience, "suite", "check", folder).endswith(f"{folder}: good; {counts}\n")
     (folder / "expectations.csv").write_text("kind,item,other_item\nsame,a,nota\nsome,a,b\n")
     problems = [str(problem) for problem in check_suite(str(folder))]
     assert len(problems) == 2
@@ -643,19 +621,3 @@ def test_the_example_converts_a_file_of_becel(tmp_path, monkeypatch):
     assert golds == {"0": "yes", "0-neg": "no", "1": "no", "1-neg": "yes"}
     assert questions.items[2].context == 'Ice is "cold".'
     assert [one.kind for one in questions.expectations] == ["implied", "implied"]
-
-
-def test_the_commands_read_a_suite_and_its_runs(folder, consilience):
-    """suite check, the tables of compare, and the section of a report."""
-    counts = "2 groups, 6 questions with options, 12 phrasings, 4 expectations"
-    assert output(consilience, "suite", "check", folder).endswith(f"{folder}: good; {counts}\n")
-    first, _ = ask(folder, "first", answers(**FIRST))
-    second, _ = ask(folder, "second", answers())
-    output(consilience, "compare", first, second, "--by", "metric")
-    page = folder.parent / "report.html"
-    output(consilience, "report", first, second, "--out", page)
-    text = page.read_text(encoding="utf-8")
-    assert "Violated expectations, in percent" in text
-    assert text.count(": examples of violations</p>") >= 2  # one a run
-    (folder / "expectations.csv").write_text("kind,item,other_item\nsame,a,a\n")
-    assert "'a' is compared with itself" in refusal(consilience, "suite", "check", folder)

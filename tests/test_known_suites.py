@@ -23,9 +23,8 @@ LABELS = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
 def copied(data, name, *rows, file=""):
     """A copy of a data set in ``data`` with these rows in the file of its split."""
     known = KNOWN[name]
-    path = (
-        data / name / (known.config or "data") / (file or f"{known.split}-00000-of-00001.parquet")
-    )
+    file = file or f"{known.split}-00000-of-00001.parquet"
+    path = data / name / (known.config or "data") / file
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -99,11 +98,11 @@ def test_each_row_of_the_table_reads_its_layout(tmp_path, name, rows, expected):
     copied(tmp_path, name, *rows)
     questions = load_questions(name, data=tmp_path)
     assert list(questions.items) == expected
-    about = (
-        f"{KNOWN[name].dataset}, {KNOWN[name].split}: {KNOWN[name].licence}, {KNOWN[name].citation}"
+    known = KNOWN[name]
+    assert questions.notes == (
+        f"{known.dataset}, {known.split}: {known.licence}, {known.citation}",
     )
-    assert questions.notes == (about,)
-    assert questions.source == {**KNOWN[name].source, "revision": "local files"}
+    assert questions.source == {**known.source, "revision": "local files"}
 
 
 def test_all_rows_are_tested_and_listed(consilience, tmp_path, monkeypatch):
@@ -111,9 +110,8 @@ def test_all_rows_are_tested_and_listed(consilience, tmp_path, monkeypatch):
     assert [row[0] for row in ROWS] == list(KNOWN)
     copied(tmp_path, "arc", *ROWS[1][1])
     listed = output(consilience, "suite", "list")
-    assert (
-        f"CC-BY-SA-4.0, Clark et al. 2018, arXiv:1803.05457\n{'':14} {tmp_path / 'arc'}\n" in listed
-    )
+    cited = "CC-BY-SA-4.0, Clark et al. 2018, arXiv:1803.05457"
+    assert f"{cited}\n{'':14} {tmp_path / 'arc'}\n" in listed
     assert f"{'':14} Hub: cais/mmlu@c30699e\n" in listed
     assert cs.list_suites() == SUITE_NAMES
 
@@ -140,17 +138,14 @@ def test_subjects_are_groups_and_another_split_is_another_suite(consilience, tmp
     dev = load_questions("mmlu:dev", data=tmp_path)
     assert (dev.name, [one.item for one in dev.items]) == ("mmlu-dev", ["physics-1"])
     run = ["probe", "--model", "baseline:majority", "--suite", "mmlu", "--data-dir", tmp_path]
-    shown = output(
-        consilience, *run, "--groups", "physics", "--limit", 1, "--out", tmp_path / "run"
-    )
+    run += ["--groups", "physics", "--limit", 1, "--out", tmp_path / "run"]
+    shown = output(consilience, *run)
     assert shown.startswith("baseline:majority on mmlu: 1 group, 1 question, ")
 
 
 def test_questions_that_cannot_be_asked_are_left_out_with_a_note(tmp_path):
-    same, unknown = (
-        {**ROWS[4][1][0], "endings": ["a.", "a.", "b.", "c."]},
-        {**ROWS[4][1][0], "label": ""},
-    )
+    same = {**ROWS[4][1][0], "endings": ["a.", "a.", "b.", "c."]}
+    unknown = {**ROWS[4][1][0], "label": ""}
     copied(tmp_path, "hellaswag", same, unknown, ROWS[4][1][1])
     questions = load_questions("hellaswag", data=tmp_path)
     assert [one.gold.text for one in questions.items] == ["turns."]
@@ -210,22 +205,17 @@ def test_the_hub_is_asked_once_for_the_files_of_the_split(hub, tmp_path, monkeyp
 
 def test_without_a_network_the_message_says_what_to_do(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    error = refusal(
-        consilience, "probe", "--model", "baseline:random", "--suite", "arc", "--data-dir", tmp_path
-    )
+    revision, named = KNOWN["arc"].revision, ("--suite", "arc", "--data-dir", tmp_path)
+    error = refusal(consilience, "probe", "--model", "baseline:random", *named)
     assert error.count("\n") == 1
-    assert (
-        "HF_HUB_OFFLINE is set; expected ARC-Challenge/test-*.parquet of allenai/ai2_arc" in error
-    )
-    assert (
-        f"copy https://huggingface.co/datasets/allenai/ai2_arc/tree/{KNOWN['arc'].revision} to {tmp_path / 'arc'}"
-        in error
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    snapshot = (
-        tmp_path / "cache" / "datasets--allenai--ai2_arc" / "snapshots" / KNOWN["arc"].revision
-    )
+    place = f"allenai/ai2_arc/tree/{revision} to {tmp_path / 'arc'}"
+    for found in (
+        "HF_HUB_OFFLINE is set; expected ARC-Challenge/test-*.parquet of allenai/ai2_arc",
+        f"copy https://huggingface.co/datasets/{place}",
+    ):
+        assert found in error
+    snapshot = tmp_path / "cache" / "datasets--allenai--ai2_arc" / "snapshots" / revision
     made = copied(tmp_path / "made", "arc", *ROWS[1][1])
     (snapshot / "ARC-Challenge").mkdir(parents=True)
     (snapshot / "ARC-Challenge" / made.name).write_bytes(made.read_bytes())
-    assert load_questions("arc", data=tmp_path).source["revision"] == KNOWN["arc"].revision
+    assert load_questions("arc", data=tmp_path).source["revision"] == revision

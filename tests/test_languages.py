@@ -17,7 +17,6 @@ from consilience.core.items import Choice, Pattern
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.core.text import whole_words
 from consilience.elsewhere.exports import export_prompts
-from consilience.metrics.differences import compare as differences_of_models
 from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function, position
 from consilience.options.commands import ProbeOptions
@@ -90,11 +89,6 @@ def problems(folder, **tables):
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
     return suites.load_suite(write(tmp_path_factory.mktemp("suites") / "capitals"))
-
-
-def test_an_is_an_article_in_english_only():
-    assert Pattern.parse("[X] is an [Y].", language="en-GB").article == "an"
-    assert Pattern.parse("[X] grenzt an [Y].", language="de").article is None
 
 
 def test_names_replace_subjects_objects_and_candidates(suite):
@@ -251,6 +245,9 @@ def test_wrong_rows_of_names(tmp_path):
         assert message in problems(tmp_path, names=names)[0]
     twins = [row | {"text": row["text"].replace("ローマ", "ベルン")} for row in NAMES]
     assert "'Bern' and 'Rome' of 'capital' are both 'ベルン'" in problems(tmp_path, names=twins)[0]
+    about = {"name": "t", "language": "German"}
+    (line,) = problems(tmp_path, patterns=PATTERNS[:2], names=[], about=about)
+    assert "the language 'German'; expected a BCP 47 tag" in line
 
 
 def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):
@@ -267,12 +264,6 @@ def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):
     assert relation.query(relation.patterns[0], relation.facts[0]).subject == "Türkei"
     doubled = [{"pattern": "[X] für [Y]"}, {"pattern": "[X] fu\u0308r [Y]"}]
     assert "duplicate pattern" in problems(tmp_path, patterns=doubled, names=[], facts=facts)[0]
-
-
-def test_the_language_of_a_suite_is_a_tag(tmp_path):
-    about = {"name": "t", "language": "German"}
-    (line,) = problems(tmp_path, patterns=PATTERNS[:2], names=[], about=about)
-    assert "the language 'German'; expected a BCP 47 tag" in line
 
 
 @pytest.mark.parametrize(("text", "choice"), [
@@ -312,23 +303,6 @@ def test_full_width_labels_and_marks_of_letters():
     assert position("कील।", query, words) is None
 
 
-def test_mini_languages_asks_the_same_facts_in_four_languages():
-    suite, mini = suites.load_suite("mini-languages"), suites.load_suite("mini")
-    assert not suites.check_suite("mini-languages")
-    assert len(suite.relations) >= 6
-    for relation in suite:
-        same = mini[relation.id]
-        known = {(fact.item, fact.subject, fact.object) for fact in same.facts}
-        assert {(fact.item, fact.subject, fact.object) for fact in relation.facts} <= known
-        assert len(relation.facts) >= 30
-        by_language = relation.design.languages
-        assert list(by_language) == ["en", "de", "es", "ja"]
-        assert {len(variants) for variants in by_language.values()} == {4}
-        english = {relation.patterns[at].text for at in by_language["en"]}
-        assert english <= {pattern.text for pattern in same.patterns}
-    assert audit(suite).is_empty()
-
-
 @pytest.mark.parametrize(("group", "subject", "index", "sentence"), cases("sentences_of_languages"))
 def test_sentences_of_mini_languages(group, subject, index, sentence):
     relation = suites.load_suite("mini-languages")[group]
@@ -345,20 +319,10 @@ def test_numbers_of_languages(suite):
     def values(metric):
         return dict(metrics.filter(over="all", metric=metric)["level", "value"].iter_rows())
 
-    assert values("consistency") == {
-        "": pytest.approx(16 / 30),
-        "en": pytest.approx(2 / 3),
-        "ja": pytest.approx(2 / 3),
-        "en/de": pytest.approx(5 / 6),
-        "en/ja": pytest.approx(4 / 12),
-        "de/ja": pytest.approx(3 / 6),
-    }
-    assert values("accuracy") == {
-        "": pytest.approx(2 / 3),
-        "en": pytest.approx(2 / 3),
-        "de": 1.0,
-        "ja": pytest.approx(2 / 3),
-    }
+    assert values("consistency") == pytest.approx(
+        {"": 16 / 30, "en": 2 / 3, "ja": 2 / 3, "en/de": 5 / 6, "en/ja": 4 / 12, "de/ja": 3 / 6}
+    )
+    assert values("accuracy") == pytest.approx({"": 2 / 3, "en": 2 / 3, "de": 1, "ja": 2 / 3})
     table = language_table(metrics, suite)
     assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
@@ -380,12 +344,8 @@ def test_a_run_keeps_names_in_the_language_that_was_asked(suite):
 def test_languages_on_the_command_line(consilience, tmp_path):
     folder, run = write(tmp_path / "capitals"), tmp_path / "run"
     probe = ("probe", "--suite", folder, "--model", "baseline:majority", "--out", run)
-    for command, shown in (
-        (probe, ("(or factor, pattern, metric, item)",)),
-        (("score", run, "--by", "factor"), ("en and ja",)),
-    ):
-        out = output(consilience, *command)
-        assert all(text in out for text in shown), command
+    assert "(or factor, pattern, metric, item)" in output(consilience, *probe)
+    assert "en and ja" in output(consilience, "score", run, "--by", "factor")
     refused("1 run to compare; expected two runs or more", compare, run)
     chosen = tmp_path / "german"
     out = output(consilience, *probe[:-1], chosen, "--vary", "language=de,en")
@@ -410,13 +370,6 @@ def test_a_comparison_by_language():
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
     assert [table.cells(at)[0].value for at in range(len(table.rows))] == ["de and ja"]
-
-
-def test_one_language_is_not_compared(suite):
-    runs, alone = {"one": held(HELD)}, select_languages(suite, ["ja"])
-    refused(
-        "1 run to compare; expected two runs or more", differences_of_models, runs, alone, "strict"
-    )
 
 
 def test_every_language_has_all_words():

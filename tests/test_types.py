@@ -50,7 +50,8 @@ def test_object_last(text, last, note):
     ("a big [Y] [X]", None),
 ])  # fmt: skip
 def test_the_article_is_the_whole_word_before_the_one_with_the_object(text, article):
-    assert Pattern.parse(text).article == article
+    assert Pattern.parse(text).article == Pattern.parse(text, language="en-GB").article == article
+    assert Pattern.parse(text, language="de").article is None, "an is a preposition"
 
 
 def test_every_combination_of_changes_has_an_edit_kind():

@@ -42,5 +42,5 @@ class Here:
         self.act()
         return running.ask(run.options)
 
-    def close(self, *, is_idle):
+    def close(self):
         pass

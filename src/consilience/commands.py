@@ -206,8 +206,7 @@ def study_state(file: shared.StudyFile) -> Output:
 
     No model is loaded.
     """
-    from consilience.study import running
-    from consilience.study.file import read_study
+    from consilience.study import read_study, running
     study = read_study(file)
     return running.study_state(study, running.state_of(study))
 

@@ -24,7 +24,7 @@ from consilience.report.summary import KEY
 from consilience.report.table import CI, Column, Table, frame_table
 from consilience.results.comparing import compare_opened
 from consilience.runs.run import Run
-from consilience.study.file import Study, StudyRun, read_study
+from consilience.study import Study, StudyRun, read_study
 from consilience.study.running import state_of, study_state
 
 Notes = defaultdict[str, list[str]]  # Cautions by model and cell

@@ -1,9 +1,7 @@
 """How far the runs of a study are, and asking those that are not complete.
 
-A run is asked as ``probe`` asks it. Here each worker is a thread with a process of its own, so that
-one that dies takes nothing but its run. On a Ray cluster a run is a task, in a temporary folder of
-its node, and comes back whole. The thread that started the study is the only one that writes what
-failed.
+A run is asked as ``probe`` asks it, in a process of its own, which takes nothing but its run when
+it dies. On a Ray cluster a run is a task, in a temporary folder of its node, and comes back whole.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from consilience.report.export import record_of as record_of_settings
 from consilience.report.table import Column, Table
 from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import NOT_COMPARED, options_record
-from consilience.study.file import FAILURES, LOG, Study, StudyRun, read_study
+from consilience.study import FAILURES, LOG, Study, StudyRun, read_study
 
 TRIES = 3  # How often a run is asked whose worker dies
 PATIENCE = 5.0  # Seconds that a process has to end before it is killed
@@ -191,7 +189,7 @@ def run_study(
             (study.folder / FAILURES).unlink(missing_ok=True)
     finally:
         for one in {here, asker}:
-            one.close(is_idle=not waiting)
+            one.close()
         for executor in executors.values():
             executor.shutdown(wait=False, cancel_futures=True)
     return study_state(study, state_of(study), was_run=True)
@@ -217,39 +215,31 @@ def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:
 
 
 class Processes:
-    """Processes of this machine, one for each thread that asks, started afresh and not forked."""
+    """Processes of this machine, one for each run, started afresh and not forked."""
 
     def __init__(self, log: Path, threads: int) -> None:
         """``log``: where their output goes. ``threads``: of torch in each; 0 for its default."""
-        self._log, self._threads, self._is_open = log, threads, True
-        self._started: dict[int, tuple[futures.ProcessPoolExecutor, Connection]] = {}
+        there, self._here = get_context("spawn").Pipe(duplex=False)
+        self._begin, self._is_open = (there, log, threads), True
 
     def ask(self, run: StudyRun) -> str:
-        """``ask`` in the process of this thread; after a failure the next run gets another one."""
-        message, tries, thread, spawn = "", TRIES, threading.get_ident(), get_context("spawn")
-        while self._is_open and tries:
-            if thread not in self._started:
-                there, here = spawn.Pipe(duplex=False)
-                begin = there, self._log, self._threads
-                pool = futures.ProcessPoolExecutor(1, spawn, _begin, begin)
-                self._started[thread] = pool, here
-            try:
-                message, tries = self._started[thread][0].submit(ask, run.options).result(), 0
-            except (BrokenProcessPool, KeyboardInterrupt):
-                message = f"its process died, perhaps out of memory. Its output is in {self._log}."
-                tries -= 1
-            if message:
-                self._started.pop(thread)[0].shutdown(wait=False)
+        """``ask`` in a process; one that dies is started again."""
+        message = ""
+        for _ in range(TRIES):
+            if not self._is_open:
+                break
+            with futures.ProcessPoolExecutor(1, get_context("spawn"), _begin, self._begin) as pool:
+                try:
+                    return pool.submit(ask, run.options).result()
+                except (BrokenProcessPool, KeyboardInterrupt):
+                    log = self._begin[1]
+                    message = f"its process died, perhaps out of memory. Its output is in {log}."
         return message
 
-    def close(self, *, is_idle: bool) -> None:
+    def close(self) -> None:
         """End the processes; one that asks is interrupted."""
         self._is_open = False
-        for pool, pipe in [*self._started.values()]:
-            if not is_idle:
-                pipe.close()
-            pool.shutdown(cancel_futures=True)
-            pipe.close()
+        self._here.close()
 
 
 def _begin(parent: Connection, log: Path, threads: int) -> None:
@@ -307,7 +297,7 @@ class Cluster:
         _write(files, run.folder)
         return str(message)
 
-    def close(self, *, is_idle: bool) -> None:
+    def close(self) -> None:
         self._ray.shutdown()
 
 

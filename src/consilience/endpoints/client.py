@@ -10,11 +10,11 @@ import json
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -226,7 +226,7 @@ WAITING = 2  # Requests, for each that may be in flight, that are sent or wait t
 WAITS = (1, 2, 4, 8, 16, 32)  # Seconds before a request is sent again
 FEW = 3  # Waits after a reply that was not understood, and in a proof after status 500
 CONNECT, LONGEST_WAIT = 15, 600  # Seconds to connect, and the most that a server may ask to wait
-LAST_REPLIES = 30.0  # Seconds in which replies are awaited when nothing more is sent
+LAST_REPLIES = 30  # Seconds in which replies are awaited when nothing more is sent
 RESUME = "Run the same command again; a run resumes."
 
 
@@ -254,39 +254,20 @@ class Client:
 
         If the caller stops, no item is begun; replies to requests in flight are awaited and kept.
         """
-        source, lock = enumerate(items), threading.Lock()
-        arrived: SimpleQueue[Any] = SimpleQueue()
-
-        def work() -> None:
-            try:
-                while not self._stop.is_set():
-                    with lock:
-                        following = next(source, None)
-                    if following is None:
-                        break
-                    arrived.put((following[0], function(following[1])))
-            except BaseException as error:
-                arrived.put(error)
-            arrived.put(None)
-
-        running = WAITING * self.at_once
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(running)]
-        for thread in threads:
-            thread.start()
+        source, running = enumerate(items), dict[futures.Future[Any], int]()
+        pool = futures.ThreadPoolExecutor(WAITING * self.at_once)
         try:
-            while running:
-                outcome = arrived.get()
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                if outcome is None:
-                    running -= 1
-                else:
-                    yield outcome
+            while True:
+                for at, item in islice(source, WAITING * self.at_once - len(running)):
+                    running[pool.submit(function, item)] = at
+                if not running:
+                    break
+                for done in futures.wait(running, None, futures.FIRST_COMPLETED).done:
+                    yield running.pop(done), done.result()
         finally:
             self._stop.set()
-            end = time.monotonic() + LAST_REPLIES
-            for thread in threads:
-                thread.join(max(0.0, end - time.monotonic()))
+            pool.shutdown(wait=False, cancel_futures=True)
+            futures.wait(running, LAST_REPLIES)
             self._stop.clear()
 
     def get(self, path: str) -> Any:

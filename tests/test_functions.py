@@ -13,7 +13,6 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.models import load_prompt_model
 from consilience.models.functions import Baseline, Function, position, prompt_baseline
-from consilience.models.prompts import is_chat_model
 from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 from consilience.types import Query
@@ -349,7 +348,7 @@ def test_a_model_is_loaded_by_its_name(model_folder):
     """Baselines need no torch; a masked model is refused."""
     assert load_prompt_model("baseline:first", QUESTIONS).identity["model"] == "baseline:first"
     model = load_prompt_model(str(model_folder("gpt2")), QUESTIONS)
-    assert not is_chat_model(model)
+    assert not model.takes_chats
     model.tokenizer.chat_template = "{{ messages }}"
-    assert is_chat_model(model)
+    assert model.takes_chats
     refused("does not write text", load_prompt_model, str(model_folder("bert")), QUESTIONS)

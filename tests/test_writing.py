@@ -13,7 +13,7 @@ from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Prompt, Question
 from consilience.models.batches import Budget
 from consilience.models.loading import load_pretrained
-from consilience.models.prompted import Continued, GumbelNoise, PromptModel
+from consilience.models.prompted import Continued, PromptModel
 from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions
 from consilience.plans import questions as ask_questions
@@ -65,7 +65,7 @@ def reference(model, asked, sample=1):
     """One token at a time, of one prompt alone."""
     read, how = model, model.writing
     ids, tokens = read.prompt_ids(asked), []
-    noise = GumbelNoise.of(ids, sample, how.seed, how.temperature)
+    continued = Continued.of(ids, False, sample, how)
     for step in range(how.most_written):
         if read.is_causal:
             logits = read.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0, -1]
@@ -73,9 +73,7 @@ def reference(model, asked, sample=1):
             start = read.model.config.decoder_start_token_id
             decoder = torch.tensor([[start, *tokens]])
             logits = read.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1]
-        if how.temperature:
-            logits = noise.added_to(logits, step)
-        token = int(logits.argmax())
+        token = int(continued.noisy(logits, step).argmax())
         if token in (*read.ends, model.tokenizer.pad_token_id):
             break
         tokens.append(token)
@@ -123,21 +121,24 @@ def test_a_text_that_is_no_chat_ends_with_its_first_line(writer):
 def test_samples_are_distributed_as_the_softmax_at_the_temperature():
     """Three tokens with logits 0, ln 2 and ln 4 at temperature 2: 1 to sqrt 2 to 2."""
     logits = torch.tensor([1.0, 2.0, 4.0]).log()
-    noises = (GumbelNoise.of([5], sample, 0, 2.0) for sample in range(4000))
-    draws = [int(noise.added_to(logits, 3).argmax()) for noise in noises]
+    prompts = (Continued.of([5], False, sample, Writing(temperature=2.0)) for sample in range(4000))
+    draws = [int(one.noisy(logits, 3).argmax()) for one in prompts]
     expected = np.array([1, 2**0.5, 2]) / (3 + 2**0.5)
     shares = np.bincount(draws, minlength=3) / 4000
     assert np.abs(shares - expected).max() < 3 * np.sqrt(0.25 / 4000)
 
 
 def test_noise_is_standard_gumbel_times_the_temperature_and_new_in_every_step():
-    noise = GumbelNoise.of([1, 2], 1, 0, 2.0)
-    values, other = (noise.added_to(torch.zeros(20_000), step).numpy() for step in (0, 1))
+    one = Continued.of([1, 2], False, 1, Writing(temperature=2.0))
+    values, other = (one.noisy(torch.zeros(20_000), step).numpy() for step in (0, 1))
     assert values.mean() == pytest.approx(2 * 0.5772, abs=0.06)
     assert values.std() == pytest.approx(2 * np.pi / 6**0.5, abs=0.06)
     assert abs(np.corrcoef(values, other)[0, 1]) < 0.03
     others = product(([1], [1, 2]), (1, 2), (0, 1))
-    assert len({GumbelNoise.of(ids, at, seed, 1).seed for ids, at, seed in others}) == 8
+    assert (
+        len({Continued.of(ids, False, at, Writing(seed=seed)).seed for ids, at, seed in others})
+        == 8
+    )
 
 
 class Scripted:

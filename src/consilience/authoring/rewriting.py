@@ -29,7 +29,7 @@ from consilience.core.provenance import versions
 from consilience.core.text import LINE_CONTROLS, NEGATIONS, counted
 from consilience.files.read import read_rows
 from consilience.models import LanguageModel, load_prompt_model
-from consilience.models.prompts import Writing, is_chat_model
+from consilience.models.prompts import Writing
 from consilience.options.commands import RewriteOptions
 from consilience.report.export import Output
 from consilience.suites.facts import select_relations
@@ -268,7 +268,7 @@ def draft_rewrites(
     """
     is_question, bases = isinstance(suite, Questions), bases_of(suite)
     variant, marks = ("phrasing", QUESTION_MARKS) if is_question else ("pattern", SLOTS)
-    is_chat, prompts = is_chat_model(writer), []
+    is_chat, prompts = bool(getattr(writer, "takes_chats", False)), []
     for base in bases:
         own = words_in(base.language)
         text = own[f"rewrite_{variant}"].replace("{text}", base.text)

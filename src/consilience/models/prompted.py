@@ -56,8 +56,8 @@ KEPT = 4096  # Prompts whose token ids are kept
 
 
 @dataclass(frozen=True, slots=True)
-class GumbelNoise:
-    """Gumbel noise for the logits of one text; the largest sum of both is a sample.
+class Continued:
+    """A prompt after which text is written: by the largest sums of logits and Gumbel noise.
 
     If every logit divided by the temperature gets independent standard Gumbel noise, the token
     with the largest sum is distributed as the softmax (Gumbel-max trick; Maddison, Tarlow and
@@ -65,29 +65,24 @@ class GumbelNoise:
     batch and order.
     """
 
-    seed: int  # 56 bits of SHA-256 over seed, prompt and sample
-    temperature: float  # Divides the logits; the noise is multiplied by it instead
+    ids: list[int]
+    is_one_line: bool  # Whether the text ends with its first line, not at an end token only
+    temperature: float = 0.0  # Divides the logits; the noise is multiplied by it instead
+    seed: int = 0  # 56 bits of SHA-256 over seed, sample and token ids
 
     @classmethod
-    def of(cls, prompt: Sequence[int], sample: int, seed: int, temperature: float) -> GumbelNoise:
-        """The noise of a sample after a prompt, given as token ids."""
-        named = f"{seed} {sample} {' '.join(map(str, prompt))}"
-        return cls(int.from_bytes(hashlib.sha256(named.encode()).digest()[:7]), temperature)
+    def of(cls, ids: list[int], is_one_line: bool, sample: int, writing: Writing) -> Continued:
+        named = f"{writing.seed} {sample} {' '.join(map(str, ids))}"
+        seed = int.from_bytes(hashlib.sha256(named.encode()).digest()[:7])
+        return cls(ids, is_one_line, writing.temperature, seed)
 
-    def added_to(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """The logits (token,) of a step from 0 with the noise added."""
+    def noisy(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """The logits (token,) of a step from 0 with the noise added; at temperature 0 none is."""
+        if not self.temperature:
+            return logits
         generator = torch.Generator().manual_seed(self.seed + step)
         drawn = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
         return logits - (self.temperature * drawn.log()).to(logits)
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """A prompt after which text is written."""
-
-    ids: list[int]
-    is_one_line: bool  # Whether the text ends with its first line, not at an end token only
-    noise: GumbelNoise | None = None  # Added to the logits; None writes the most probable token
 
 
 class PromptModel(PromptReader, ReadyModel):
@@ -191,11 +186,10 @@ class PromptModel(PromptReader, ReadyModel):
         its prompt, its number and the seed, and on no other prompt. At temperature 0 all samples
         are the same.
         """
-        prompts, seed, temperature = [], self.writing.seed, self.writing.temperature
-        for prompt, sample in zip(shown, samples, strict=True):
-            ids = self.prompt_ids(prompt)
-            noise = GumbelNoise.of(ids, sample, seed, temperature) if temperature else None
-            prompts.append(Continued(ids, not prompt.is_chat, noise))
+        prompts = [
+            Continued.of(self.prompt_ids(prompt), not prompt.is_chat, sample, self.writing)
+            for prompt, sample in zip(shown, samples, strict=True)
+        ]
         lengths = [len(prompt.ids) + self.writing.most_written for prompt in prompts]
         device = self.model.device
         most = MOST_PROMPTS.get(device.type, MOST_PROMPTS["cpu"])
@@ -282,20 +276,16 @@ class PromptModel(PromptReader, ReadyModel):
 
         A pass of its own decides where the best two are close.
         """
-
-        def noisy(at: int, logits: torch.Tensor) -> torch.Tensor:
-            noise = prompts[at].noise
-            return noise.added_to(logits, len(texts[at])) if noise else logits
-
         check_numbers(logits, self.model.dtype)
-        best = torch.stack([noisy(*one) for one in enumerate(logits)]).topk(2)
+        both = zip(prompts, logits, texts, strict=True)
+        best = torch.stack([one.noisy(of, len(text)) for one, of, text in both]).topk(2)
         tokens: list[int] = best.indices[:, 0].tolist()
         near = best.values[:, 0] - best.values[:, 1] < self.tie
         for at in torch.nonzero(near)[:, 0].tolist():
             if not texts[at] or not self._is_complete(prompts[at], texts[at]):
                 with reproducibly():
                     alone = self.scorer.next_logits(prompts[at].ids, texts[at])
-                    tokens[at] = int(noisy(at, alone).argmax())
+                    tokens[at] = int(prompts[at].noisy(alone, len(texts[at])).argmax())
         return tokens
 
     def _is_complete(self, prompt: Continued, written: list[int]) -> bool:

@@ -71,7 +71,7 @@ class PromptReader:
         self.tokenizer, self.ends, self.name, self.longest = tokenizer, ends, name, longest
 
     @property
-    def has_template(self) -> bool:
+    def takes_chats(self) -> bool:
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     @cached_property
@@ -117,7 +117,7 @@ class PromptReader:
         Both are what the chat template of the model has around the turn of an assistant, who may
         have begun a reply. The text of another prompt ends with a line break.
         """
-        if not (prompt.is_chat and self.has_template):
+        if not (prompt.is_chat and self.takes_chats):
             return prompt.text, "\n"
         question = turns_of(prompt)
         answered = [*question, {"role": "assistant", "content": ANSWER}]
@@ -150,7 +150,7 @@ class PromptReader:
 
     def refused(self, prompt: Prompt, answers: Sequence[str] = ()) -> str | None:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""
-        if prompt.is_chat and not self.has_template:
+        if prompt.is_chat and not self.takes_chats:
             return "the model has no chat template"
         return self.special_in([*(text for _, text in prompt.turns), prompt.system, *answers])
 
@@ -234,12 +234,6 @@ def filled(template: str, task: Task) -> str:
     return template
 
 
-def is_chat_model(model: object) -> bool:
-    """Whether a model has a chat template, or a server that has one for it."""
-    tokenizer = getattr(model, "tokenizer", None)
-    return bool(getattr(tokenizer, "chat_template", None) or getattr(model, "takes_chats", False))
-
-
 class LabelAsker:
     """Asks a model of questions for the label of sentence pairs, in words.
 
@@ -255,7 +249,7 @@ class LabelAsker:
             getattr(model, name, None) for name in ("products", "client", "proof")
         )
         is_t5 = template is None and model.identity["kind"] == "seq2seq"
-        is_chat = is_chat_model(model) and not is_t5
+        is_chat = model.takes_chats and not is_t5
         text = TEMPLATES[task.kind] if template is None else template
         if is_chat and self.reader is None and REPLY in text:
             if template is not None:

@@ -87,7 +87,6 @@ class Writer:
     ) -> None:
         self.server, self.client, self.proof = server, server.client, proof
         self.tokenizer, self.writing = server.tokenizer, writing
-        self.takes_chats = server.tokenizer is None or bool(server.tokenizer.chat_template)
         self.identity: dict[str, object] = {
             "model": spec, "server": server.client.connection.base_url, "kind": server.kind,
         }  # fmt: skip
@@ -99,6 +98,10 @@ class Writer:
         if proof is not None:
             self.identity["scoring"] = proof.strategy
         self.identity |= writing.record
+
+    @property
+    def takes_chats(self) -> bool:
+        return self.tokenizer is None or bool(self.tokenizer.chat_template)
 
     @property
     def notes(self) -> list[str]:

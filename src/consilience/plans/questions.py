@@ -37,7 +37,7 @@ from consilience.models import (
     LanguageModel,
     load_prompt_model,
 )
-from consilience.models.prompts import Writing, is_chat_model
+from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
@@ -198,7 +198,7 @@ def plan_questions(options: ProbeOptions, suite: Any = None, progress: Progress 
 def _queries(presented: Presented, model: Any) -> Queries:
     """What a model is asked; None for the prompts of no model."""
     options = presented.options
-    is_chat = model is not None and is_chat_model(model)
+    is_chat = bool(getattr(model, "takes_chats", False))  # by a template, or a server with one
     writer = Writer.of(options, model) if model is not None and presented.writes else None
 
     def texts(group: str, prompt: Any) -> list[str]:

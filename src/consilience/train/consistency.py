@@ -405,7 +405,7 @@ def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
     reader = PromptReader(loaded.tokenizer, end_tokens(loaded), name, longest)
     items = list[TrainedItem]()
     for group, questions in presented.groups.items():
-        presenter = presented.presenter(group, is_chat=reader.has_template)
+        presenter = presented.presenter(group, is_chat=reader.takes_chats)
         asks = defaultdict[int, list[Ask]](list)
         for at, variant, prompt in prompts_of(questions, presenter):
             if not all(prompt.answers) or reader.why_not([prompt])[0]:

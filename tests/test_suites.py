@@ -119,6 +119,7 @@ def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypat
         refused(message, load_suite, spec)
     refused("not in .*`consilience suite fetch pararel`", load_suite, "pararel", tmp_path)
     refused(r"onw\.csv: no such file\. Did you mean 'own\.csv'", load_questions, "onw.csv")
+    refused("food: no questions; expected a file questions.csv", load_questions, "food")
     folder = write_suite()
     (folder / "facts.tsv").write_text("relation\tsubject\tobject\n")
     refused("both facts.tsv and facts.jsonl", load_suite, str(folder))

@@ -44,9 +44,8 @@ def quiz(folder, label, items, name="quiz", prompt=lambda item, at: f"{item}?"):
     width = max(len(line.split()[3]) for line in items)
     design = Design.of_cells(phrasings(width), 2)
     groups = dict.fromkeys(row["group"] for row in rows)
-    relations = [
-        Relation.of_design(group, (), Candidates((*"01",), (0, 0)), design) for group in groups
-    ]
+    known = Candidates((*"01",), (0, 0))
+    relations = (Relation.of_design(group, (), known, design) for group in groups)
     suite = Suite(name, tuple(relations), words=QUESTION_WORDS)
     return Run.open(kept_run(folder / label, suite, pl.DataFrame(rows)), label)
 
@@ -120,9 +119,7 @@ def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
     patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
     suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
     compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
-    assert compared.notes[0].startswith(
-        "Compared on the 2 queries (1 fact) that all runs have, of "
-    )
+    assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have, ")
 
 
 def test_several_runs_are_compared_on_what_all_have(tmp_path):
@@ -155,20 +152,17 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
     small.append({"item": "o", "question": "o?", "options": "", "answer": "x", "group": "open"})
     more = {"item": "z", "question": "z?", "options": "x;y;z", "answer": "x", "group": "g"}
     large = [*small, more]
-    models = {"large": (large, "baseline:random"), "small": (small, "baseline:constant")}
     runs = [
-        cs.evaluate(rows, model, out=tmp_path / name).run for name, (rows, model) in models.items()
+        cs.evaluate(large, "baseline:random", out=tmp_path / "large").run,
+        cs.evaluate(small, "baseline:constant", out=tmp_path / "small").run,
     ]
     for pair in (runs, runs[::-1]):
         common, compared = Common.of(pair, pair[0].suite), cs.compare(*pair)
         assert common.suite.relations[0].design.variants == ("order=AB", "order=BA")
         assert "Compared on the 9 queries (5 questions) that all runs have" in compared.notes[0]
         alone = asked_nothing_else(tmp_path / pair[0].label, common)
-        numbers = [
-            in_numbers(of).drop("first_value", "second_value")
-            for of in (compared, cs.compare(*alone))
-        ]
-        assert_frame_equal(*numbers)
+        both = (in_numbers(of) for of in (compared, cs.compare(*alone)))
+        assert_frame_equal(*(of.drop("first_value", "second_value") for of in both))
         changed = compared.flips().tables["answers"]
         assert changed.height and changed["prompt"].str.contains("^Question: [0-3o][?]").all()
         page = cs.write_report([run.path for run in pair], tmp_path / "page.html")
@@ -202,11 +196,8 @@ def probed(folder, name, model="baseline:random"):
     suite, options = ASKED[name]
     if suite == "hostile":
         suite = str(write_hostile_suite(folder / "suite"))
-    options = (
-        {**options, "data": str(write_pairs(folder / "pairs.jsonl"))}
-        if "data" in options
-        else options
-    )
+    if "data" in options:
+        options = {**options, "data": str(write_pairs(folder / "pairs.jsonl"))}
     plan = plan_of(ProbeOptions(suite=suite, model=model, **options))
     return plan, cs.evaluate(suite, model, out=folder / name, **options)
 
@@ -219,11 +210,7 @@ def test_the_suite_of_a_run_is_that_of_its_plan(name, tmp_path):
     planned = replace(plan.suite, relations=relations, notes=(), language="en")
     opened = cs.open_run(result.folder)
     assert opened.suite == planned
-    designs = [
-        (one.design.record, two.design.record)
-        for one, two in zip(opened.suite, planned, strict=True)
-    ]
-    assert all(one == two for one, two in designs)
+    assert [one.design.record for one in opened.suite] == [one.design.record for one in planned]
     assert opened.metrics.equals(result.metrics)
     again = kept_run(tmp_path / "again", opened.suite, with_input(result.run))
     assert Run.open(again).suite == replace(planned, expectations=())
@@ -254,19 +241,20 @@ def test_facts_in_some_patterns_have_the_numbers_of_a_suite_without_the_others(t
     """Kinds of edits between the patterns that are left; languages."""
     _, result = probed(tmp_path, "edges")
     kept = result.suite.relations[0].patterns[1:]
-    only, found = numbers_of_variants(result.answers, result.suite, [one.name for one in kept])
+    names = [one.text for one in kept]
+    only, found = numbers_of_variants(result.answers, result.suite, names)
     small = [
         replace(group, patterns=kept, edges={(0, 1): group.edges[1, 2]} if group.edges else {})
         for group in result.suite
     ]
     assert only == (without := replace(result.suite, relations=tuple(small)))
-    of_kept = result.answers.filter(pl.col("variant").is_in([one.name for one in kept]))
+    of_kept = result.answers.filter(pl.col("variant").is_in(names))
     assert found.equals(measure(of_kept, without, "strict"))
     assert found.filter(kind="edit").height
     _, result = probed(tmp_path, "languages")
     suite = result.run.suite
     chosen = select_languages(suite, ["de", "ja"])
-    names = [pattern.name for group in chosen for pattern in group.patterns]
+    names = [pattern.text for group in chosen for pattern in group.patterns]
     only, found = numbers_of_variants(result.answers, suite, names)
     assert only == chosen
     assert {*found.filter(kind="language")["level"]} == {"de", "ja", "de/ja"}
@@ -310,13 +298,12 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
 
 
 def test_the_examples_of_sentence_pairs_are_the_answers_that_a_form_changed(consilience, tmp_path):
-    out = output(
-        consilience, "analyze", "examples", pair_run(tmp_path / "run", {1, 4}), "--examples", "1"
-    )
+    run = pair_run(tmp_path / "run", {1, 4})
+    out = output(consilience, "analyze", "examples", run, "--examples", "1")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "Answers that changed, the most confident first" in lines[0]
     assert "original Sentence1: <i>a</i> Sentence2: original not_entailment not_entailment" in lines
     assert "reverse Sentence1: <i>a</i> Sentence2: reverse entailment not_entailment" in lines
-    analysis = cs.analyze_examples(tmp_path / "run")
+    analysis = cs.analyze_examples(run)
     assert analysis.tables["changed_answers"]["item"].to_list() == ["1", "4"]
     assert cs.analyze_examples(pair_run(tmp_path / "none", ())).tables["changed_answers"].is_empty()

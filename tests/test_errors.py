@@ -147,9 +147,8 @@ def questions(runs):
     design, groups, tables = FactorialDesign.full(factors), [], []
     for group in "GH":
         known = tuple(Fact(f"{group}{at}", f"{group}{at}", "a") for at in range(8))
-        groups.append(
-            Relation.of_design(group, known, Candidates.of(known), Design.of_cells(design, 4))
-        )
+        cells = Design.of_cells(design, 4)
+        groups.append(Relation.of_design(group, known, Candidates.of(known), cells))
     for run in range(runs):
         draw, rows = np.random.default_rng(run), []
         for of, at in ((of, at) for of in groups for at in range(8)):
@@ -191,18 +190,14 @@ def test_the_order_of_rows_and_the_names_of_items_change_nothing(made, protocol)
     text = lambda name: ("x" + pl.col(name).str.reverse()).alias(name)  # noqa: E731
     renamed = [of.with_columns(text("item"), text("subject")) for of in tables]
     same_tables(measure(renamed[0], suite, protocol), metrics, columns)
-    there, back = (
-        compare({"a": one, "b": two}, suite, protocol)
-        for one, two in ((first, second), (second, first))
-    )
+    both = ((first, second), (second, first))
+    there, back = (compare({"a": one, "b": two}, suite, protocol) for one, two in both)
     mirrored = {"difference": -pl.col("difference"), "low": -pl.col("high"), "high": -pl.col("low")}
     columns = [*mirrored, "p", "p_mid", "p_holm", "q_value", "detectable", "n", "n_excluded"]
     same_tables(there, back.with_columns(**mirrored), columns)
     bounded = there.filter(pl.col("low").is_not_nan())
     assert bounded.height > 20
-    assert (bounded["low"] <= bounded["difference"]).all() and (
-        bounded["difference"] <= bounded["high"]
-    ).all()
+    assert bounded["difference"].is_between(bounded["low"], bounded["high"]).all()
     itself = compare({"a": first, "b": first}, suite, protocol)
     itself = itself.filter(pl.col("difference").is_not_nan())
     assert (itself["difference"] == 0).all() and set(itself["p"].drop_nans()) == {1}

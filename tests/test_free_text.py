@@ -62,9 +62,8 @@ def test_a_thought_changes_no_answer(thought):
 
 @pytest.mark.parametrize("invented", INVENTED)
 def test_an_invented_next_question_changes_no_answer(invented):
-    rows = [
-        row for row in REPLIES if said(row[4]) and row[0] not in ("regex", "thought without end")
-    ]
+    others = ("regex", "thought without end")
+    rows = [row for row in REPLIES if said(row[4]) and row[0] not in others]
     found = [row for row in rows if read(row[4] + invented, *row[1:3], row[3][0]) != row[5]]
     assert not found
 
@@ -118,13 +117,8 @@ def test_signs_and_case_tell_options_apart(options):
 def test_the_order_of_options_decides_what_labels_are_and_no_text(options, at):
     label, text = "ABCD"[at], options[at]
     for rule in ("exact", "contains"):
-        for reply in (
-            label,
-            f"({label}) {text}",
-            text,
-            f"The answer is {text}.",
-            f"{text} ({label})",
-        ):
+        said_so = (f"({label}) {text}", f"The answer is {text}.", f"{text} ({label})")
+        for reply in (label, text, *said_so):
             assert read(reply, options, "ABCD", rule) == text
         assert read(f"{label}) {options[at - 1]}", options, "ABCD", rule) is None
 
@@ -135,26 +129,12 @@ LONG = "Ecuador lies in South America. " * 300
 @pytest.mark.parametrize("rule", ["exact", "contains"])
 def test_long_replies_are_read_to_their_end(rule):
     options = ["Lima", "Quito"]
-    for reply in (
-        f"{LONG}\nSo the answer is B.",
-        f"{LONG}\n\n**B**",
-        f"B\n{LONG}",
-        f"<think>{LONG}A</think>B",
-    ):
+    last = f"{LONG}\nSo the answer is B.", f"{LONG}\n\n**B**", f"<think>{LONG}A</think>B"
+    for reply in (*last, f"B\n{LONG}"):
         assert read(reply, options, "AB", rule) == "Quito"
     assert read(LONG, options, "AB", rule) is None
-    parts = [
-        "*",
-        "- ",
-        "the answer is ",
-        "(A) ",
-        "[[",
-        "the correct ",
-        "A\n",
-        "<think>",
-        "\\boxed{",
-    ]
-    for part in parts:
+    parts = ("*", "- ", "the answer is ", "(A) ", "[[", "the correct ", "A\n", "<think>")
+    for part in (*parts, "\\boxed{"):
         read(part * 2000, options, "AB", rule)  # in no more than linear time
 
 
@@ -176,17 +156,7 @@ def test_a_text_that_is_no_choice_keeps_its_words_and_a_reason(written, answer, 
     assert (matched.position, matched.answer, matched.reason) == (None, answer, reason)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("$5 and $6", "$5 and $6"), ("A. Paris", "a paris"),
-    ("The Eiffel  Tower!", "eiffel tower"), ("Vitamin A", "vitamin a"), ("A", "a"),
-    ("the", "the"), ("Lord of the Rings", "lord of the rings"), ("U.S.", "us"),
-    ("don\u2019t", "dont"), ("twenty-one", "twenty one"), ("not_entailment", "not entailment"),
-    ("1,000", "1000"), ("1,5", "1 5"), ("3.14", "3.14"), ("5-3", "5 3"), ("(-5)", "-5"),
-    ("\u22125", "-5"), ("C++", "c++"), ("C#", "c#"), ("AT&T", "at&t"), ("$5", "$5"),
-    ("5 %", "5 %"), ("area^2-", "area2"), ("**bold**", "bold"), ("<", "<"), ("*", "*"), ("Stra\u00dfe", "strasse"),
-    ("\ufb01ne", "fine"), ("\u00c9cole", "\u00e9cole"), ("\u6771\u4eac\u3002", "\u6771\u4eac"),
-    ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), cases("normalized_texts"))
 def test_what_does_not_matter_is_left_out(text, expected):
     assert normalized(text) == expected
 
@@ -197,44 +167,12 @@ def test_a_normalized_text_stays_as_it_is_but_for_its_article(text):
     assert once in (normalized("the " + once), normalized(once), "a", "an", "the") or not once
 
 
-LABELLED = choices("entailment", "not_entailment")
 GOLD = choices("1,000")
 
 
-@pytest.mark.parametrize(("rule", "text", "options", "found"), [
-    # A choice within a longer one does not count.
-    ("contains", "It is not entailment.", LABELLED, 1),
-    ("contains", "It is 5.5, not -5, 0.5 or 2.5", choices("5"), None),
-    ("contains", "It is 5.", choices("5"), 0), ("contains", "2-5", choices("5"), 0),
-    ("contains", "On 20.07.1969.", choices("1969"), 0),
-    *(("contains", text, choices(gold), None) for gold, text in (
-        ("C", "It is C++."), ("C", "C#"), ("Na", "Na+"), ("5", "It is 5/8."), ("5", "about .5"),
-        ("5", "x = \u20135"), ("2", "1/2"), ("$5", "-$5"), ("-$5", "$5"),
-    )),
-    # What was thought is no answer, also where the thought has no end.
-    ("contains", "<think>Maybe Paris, maybe", choices("Paris"), None),
-    ("contains", "<think>Paris</think>", choices("Paris"), None),
-    ("contains", "<think>Rome?</think> Paris", choices("Paris", "Rome"), 0),
-    ("contains", "I do not know", (Choice("Paris"),), None),
-    ("contains", "\u7b54\u3048\u306f\u6771\u4eac\u3067\u3059", choices("\u6771\u4eac"), 0),
-    # A text as written decides between choices that are equal once normalized.
-    *(("exact", text, choices("US", "us"), at) for text, at in (("US", 0), ("us", 1), ("Us", None))),
-    # ``10²`` and ``102`` are one normalized text, which is no choice that its letters are.
-    ("number", "10²", choices("102"), None),
-    ("number", "10²", choices("102", "10²"), 1),
-    # Numbers are compared by value.
-    ("number", "-$5", choices("5", "-5"), 1), ("number", "1000.0 people", GOLD, 0),
-    ("number", "many", choices("many"), 0),
-    ("number", "3 + 4 = 7\n#### 7", choices("8", "7"), 1),
-    ("number", "#### 2 ways\nThe answer is 7", choices("2", "7"), 1),
-    # Work that is shown: its last number.
-    ("last-number", "He has 3+4=7 apples.", choices("3", "7"), 1),
-    ("last-number", "The bike is $120, so both cost $1,320.", choices("120", "1320"), 1),
-    ("last-number", "so 5 or 2-3", choices("5", "3"), None),
-    ("last-number", "none", choices("5"), None),
-])  # fmt: skip
-def test_which_choice_a_text_is(rule, text, options, found):
-    assert match(text, options, rule_of(rule)).position == found
+@pytest.mark.parametrize(("rule", "text", "options", "found", "note"), cases("texts_of_choices"))
+def test_which_choice_a_text_is(rule, text, options, found, note):
+    assert match(text, choices(*options), rule_of(rule)).position == found, note
 
 
 @pytest.mark.parametrize(("rule", "text", "options", "reason"), [
@@ -245,26 +183,13 @@ def test_why_a_text_has_no_value(rule, text, options, reason):
     assert match(text, options, rule_of(rule)).reason == reason
 
 
-@pytest.mark.parametrize(("text", "options", "found"), [
-    ("B. -5", ("5", "-5", "0"), 1), ("(B) -5", ("5", "-5"), 1), ("B - 5", ("-5", "5"), 1),
-    ("A. New York", ("New", "New York"), None), ("A. New", ("New", "New York"), 0),
-    ("A. London - Incorrect.", ("London", "Paris"), None),
-    ("A) London is not the capital.", ("London", "Paris"), None),
-    ("B) Paris is the capital, not London", ("London", "Paris"), 1),
-    ("**Answer**: B", ("x", "y"), 1), ('{"answer": "B"}', ("x", "y"), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "options", "found"), cases("labels_with_texts"))
 def test_a_label_with_a_text_is_the_option_that_both_name(text, options, found):
     rule = rule_of("exact")
     assert match(text, choices(*options), rule, LABELS[: len(options)]).position == found
 
 
-@pytest.mark.parametrize(("text", "values"), [
-    ("1,000", ["1000"]), ("1000", ["1000"]), ("007", ["7"]), ("1000.0", ["1000"]), ("-0", ["0"]),
-    ("5 %", ["5"]), ("5%", ["5"]), ("0.05", ["0.05"]), ("\u22125", ["-5"]), ("-0.5", ["-0.5"]),
-    ("2 and 3", ["2", "3"]), ("$1,200.50", ["1200.5"]), ("-$5", ["-5"]), ("B12", []), ("COVID-19", []),
-    ("5 km", ["5"]), ("answer=5", ["5"]), ("**5**.", ["5"]), ("20 \u00b0C", ["20"]), ("3 million", ["3"]),
-    ("", []), ("one thousand", []),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "values"), cases("numbers_in_texts"))
 def test_numbers_in_a_text(text, values):
     assert numbers_in(text) == values
 
@@ -304,9 +229,8 @@ def test_the_guide_has_every_rule_and_shows_how_replies_are_read():
     assert len(lines) > 12
     for reply, *expected in lines:
         text = reply.replace("\u23ce", "\n")
-        found = [
-            match(text, CITIES, RULES[rule], LABELS).position for rule in ("exact", "contains")
-        ]
+        rules = (RULES["exact"], RULES["contains"])
+        found = [match(text, CITIES, rule, LABELS).position for rule in rules]
         assert expected == ["" if at is None else CITIES[at].text for at in found], reply
 
 

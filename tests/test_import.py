@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from checks import output, refusal, refused
+from conftest import cases
 from consilience import load_suite
 from consilience.authoring.checks import normal_form
 from consilience.authoring.importing import import_patterns, with_rows, write_proposals
@@ -166,13 +167,7 @@ def test_patterns_join_relations_that_have_none(write_suite, tmp_path):
     assert texts(folder) == ["[X] seats [Y]."]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("a.csv", "pattern\n[X] is [Y]\n", "no column 'relation'"),
-    ("a.csv", "relation,patern\na,[X] is [Y]\n", "no column 'pattern'.*mean 'patern'"),
-    ("a.jsonl", "", "no pattern and no fact"),
-    ("a.pdf", "", "a table in '.pdf'"),
-    ("b.csv", None, "no such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "content", "message"), cases("imports_bad"))
 def test_what_cannot_be_imported_is_refused(name, content, message, tmp_path):
     path = tmp_path / name
     if content is not None:

@@ -9,6 +9,7 @@ from huggingface_hub import constants
 
 import consilience as cs
 from checks import output, refusal, refused
+from conftest import cases
 from consilience.core.items import Choice, Question
 from consilience.runs.run import Run
 from consilience.suites import check_suite
@@ -34,63 +35,14 @@ def copied(data, name, *rows, file=""):
 
 
 def item(name, group, text, gold, options=(), context=""):
-    choices = tuple(map(Choice, options))
+    choices = YES_NO if options == ["yes", "no"] else tuple(map(Choice, options))
     return Question(
         name, group, {"": (text,)}, choices[gold] if options else Choice(gold), choices, context
     )
 
 
-def labelled(*texts, labels="ABCDE"):
-    return {"text": list(texts), "label": list(labels[: len(texts)])}
-
-
-ICE, FIRE = ["hot", "cold", "dry", "loud"], ["hot", "cold"]
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))
-
-ROWS = [
-    ("mmlu",
-     [{"question": "Ice is", "subject": "physics", "choices": ICE, "answer": 1},
-      {"question": "How big is |x| for\nx = -2?", "subject": "algebra", "choices": ["|x|", "2", "0", "-2"], "answer": 1},
-      {"question": "Fire is", "subject": "physics", "choices": ICE, "answer": 0}],
-     [item("physics-1", "physics", "Ice is", 1, ICE),
-      item("algebra-1", "algebra", "How big is |x| for\nx = -2?", 1, ["|x|", "2", "0", "-2"]),
-      item("physics-2", "physics", "Fire is", 0, ICE)]),
-    ("arc",
-     [{"id": "S_1", "question": "Ice is", "choices": labelled(*ICE), "answerKey": "B"},
-      {"id": "S_2", "question": "Wheels of a tricycle?", "choices": labelled("2", "1", "3", labels="123"), "answerKey": "3"}],
-     [item("S_1", "arc", "Ice is", 1, ICE),
-      item("S_2", "arc", "Wheels of a tricycle?", 2, ["2", "1", "3"])]),
-    ("arc-easy",
-     [{"id": "S_3", "question": "One more than none?", "choices": labelled("2", "1", labels="12"), "answerKey": "2"}],
-     [item("S_3", "arc-easy", "One more than none?", 1, ["2", "1"])]),
-    ("boolq",
-     [{"question": "is ice cold", "answer": True, "passage": "Ice is cold."},
-      {"question": "is fire cold", "answer": False, "passage": "Fire is hot."}],
-     [Question("boolq-1", "boolq", {"": ("is ice cold?",)}, YES_NO[0], YES_NO, "Ice is cold."),
-      Question("boolq-2", "boolq", {"": ("is fire cold?",)}, YES_NO[1], YES_NO, "Fire is hot.")]),
-    ("hellaswag",
-     [{"ind": 7, "activity_label": "Making tea", "ctx": "[header] How to make tea [title] Boil water. [step] Then you", "ctx_a": "", "ctx_b": "",
-       "endings": ["pour it.", "[substeps] freeze it.", "sing.", "paint."], "label": "0", "split_type": "indomain"},
-      {"ind": 8, "activity_label": "Rowing", "ctx": "A man rows. He", "ctx_a": "", "ctx_b": "",
-       "endings": ["flies.", "turns.", "melts.", "rings."], "label": "1", "split_type": "zeroshot"}],
-     [item("hellaswag-1", "hellaswag", "Which ending fits best? Making tea: How to make tea. Boil water. Then you", 0,
-           ["pour it.", " freeze it.", "sing.", "paint."]),
-      item("hellaswag-2", "hellaswag", "Which ending fits best? Rowing: A man rows. He", 1,
-           ["flies.", "turns.", "melts.", "rings."])]),
-    ("truthfulqa",
-     [{"question": "What does ice do when heated?", "mc1_targets": {"choices": ["It melts", "It sings", "It grows"], "labels": [1, 0, 0]},
-       "mc2_targets": {"choices": ["It melts"], "labels": [1]}},
-      {"question": "What does fire do?", "mc1_targets": {"choices": ["It burns", "It rains"], "labels": [1, 0]},
-       "mc2_targets": {"choices": ["It burns"], "labels": [1]}}],
-     [item("truthfulqa-1", "truthfulqa", "What does ice do when heated?", 1, ["It sings", "It melts", "It grows"]),
-      item("truthfulqa-2", "truthfulqa", "What does fire do?", 1, ["It rains", "It burns"])]),
-    ("commonsenseqa",
-     [{"id": "c1", "question": "Where is ice?", "question_concept": "ice", "choices": labelled("oven", "sun", "freezer", "lamp", "fire"), "answerKey": "C"}],
-     [item("c1", "commonsenseqa", "Where is ice?", 2, ["oven", "sun", "freezer", "lamp", "fire"])]),
-    ("gsm8k",
-     [{"question": "Two boxes of 600 eggs?", "answer": "600 + 600 = <<600+600=1200>>1200\n#### 1,200"}],
-     [item("gsm8k-1", "gsm8k", "Two boxes of 600 eggs?", "1,200")]),
-]  # fmt: skip
+ROWS = [(name, rows, [item(*one) for one in items]) for name, rows, items in cases("known_suites")]
 
 
 @pytest.mark.parametrize(("name", "rows", "expected"), ROWS, ids=[row[0] for row in ROWS])

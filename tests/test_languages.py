@@ -266,23 +266,9 @@ def test_unicode_forms_of_one_text_are_the_same_name(tmp_path):
     assert "duplicate pattern" in problems(tmp_path, patterns=doubled, names=[], facts=facts)[0]
 
 
-@pytest.mark.parametrize(("text", "choice"), [
-    ("istanbul", "İstanbul"), ("İSTANBUL", "istanbul"),  # Turkish: I with a dot
-    ("STRASSE", "Straße"), ("Ελλας", "ΕΛΛΑΣ"),  # German, and the final sigma of Greek
-    ("مُحَمَّد", "محمد"), ("محمـــد", "محمد"), ("שָׁלוֹם", "שלום"),  # points that most texts leave out
-    ("\u200fالقاهرة\u200f.", "القاهرة"), ("ドイツ。", "ドイツ"), ("दिल्ली।", "दिल्ली"),
-])  # fmt: skip
-def test_answers_that_differ_in_what_does_not_matter_in_their_script(text, choice):
-    assert match(text, [Choice(choice)], RULES["exact"]).position == 0
-
-
-@pytest.mark.parametrize(("text", "choice", "position"), [
-    ("यह भारतीय है।", "भारत", None),  # the vowel sign belongs to the word
-    ("यह भारत है।", "भारत", 0), ("राजधानी दिल्ली है", "दिल्ली", 0), ("राजधानी दिल्लीवाला है", "दिल्ली", None),
-    ("เมืองหลวงคือกรุงเทพ", "กรุงเทพ", 0), ("首都は東京です。", "東京", 0), ("수도는 서울이다.", "서울", 0),
-])  # fmt: skip
-def test_words_within_an_answer_end_where_their_script_ends_them(text, choice, position):
-    assert match(text, [Choice(choice)], RULES["contains"]).position == position
+@pytest.mark.parametrize(("rule", "text", "choice", "at", "note"), cases("texts_of_scripts"))
+def test_texts_differ_and_words_end_as_in_their_script(rule, text, choice, at, note):
+    assert match(text, [Choice(choice)], RULES[rule]).position == at, note
 
 
 def test_words_of_every_script():

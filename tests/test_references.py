@@ -9,6 +9,7 @@ import pytest
 
 import consilience as cs
 from checks import refused
+from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.plans.factors import note_on_references
@@ -20,35 +21,7 @@ def question(*options, asked="Which is right?", **more):
     return Question("q", "g", {"": (asked,)}, choices[0], choices, **more)
 
 
-STAYS = """
-fig|pear|plum|All of the above
-fig|pear|plum|all the above.
-fig|pear|plum|All of the above-mentioned fruits ripen late
-fig|pear|plum|None of the above
-fig|pear|plum|none above
-fig|pear|plum|None of these
-fig|pear|plum|None of these answers is correct
-fig|pear|plum|None of the other options
-fig|pear|plum|All of the mentioned
-fig|pear|plum|More than one of the above
-fig|pear|plum|Any combination of the above
-fig|pear|plum|Neither of the above
-fig|pear|plum|All answers are correct
-fig|pear|plum|Alle oben genannten
-fig|pear|plum|Keine der oben genannten Antworten ist richtig
-fig|pear|plum|Keine davon
-fig|pear|plum|Keine der Antworten
-fig|pear|plum|Todas las anteriores
-fig|pear|plum|Ninguna de las respuestas anteriores
-fig|pear|plum|Ninguna es correcta
-fig|pear|plum|上記のすべて
-fig|pear|plum|いずれでもない
-fig|pear|plum|위의 모든 것
-fig|pear|plum|정답 없음
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("options", STAYS)
+@pytest.mark.parametrize("options", cases("options_that_stay"))
 def test_a_last_option_that_speaks_of_all_others_stays_last(options):
     asked = question(*options.split("|"))
     assert references_of(asked).pinned == (3,)
@@ -57,62 +30,15 @@ def test_a_last_option_that_speaks_of_all_others_stays_last(options):
         assert shown.choices[3] == asked.options[3]
 
 
-FREE = """
-Both parents|One parent|No parent|A guardian
-All of them died|Some of them died|Nobody died|None
-None|One|Two|All
-above all|below all|over all|under all
-vitamins A and D|vitamins B and C|vitamin E|vitamin K
-A and D|B and C|E and K|C alone
-A only|B only|both A and B|neither A nor B
-I only|II only|I and II only|I, II and III
-1 and 2 only|2 and 3 only|1 and 3 only|1, 2 and 3
-A|B|A and B|O
-Hepatitis A|Hepatitis B|both A and B|neither A nor B
-3|5|1 and 2|4
-All of the above-ground parts|the root|the seed|the leaf
-The atria and ventricles|A and E|the aorta|the septum
-x and y|y and z|x, y and z|none
-Both A and R are true|A is true|R is true|A and R are false
-Vor allem oben|Alle Kinder|Keine Ahnung|Beide Eltern
-Todas las mañanas|Ninguna parte|A la vez|Cada día
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("options", FREE)
+@pytest.mark.parametrize("options", cases("options_that_are_free"))
 def test_texts_of_another_meaning_are_free(options):
     found = references_of(question(*options.split("|")))
     assert (found.pinned, found.named, found.speaking) == ((), {}, frozenset())
 
 
-NAMES = """
-fig|pear|plum|Both A and B => Both 3 and 4
-fig|pear|plum|Both A and C. => Both 2 and 4.
-fig|pear|plum|neither A nor C => neither 2 nor 4
-fig|pear|plum|A and B => 3 and 4
-fig|pear|plum|A & B => 3 & 4
-fig|pear|plum|B or C => 2 or 3
-fig|pear|plum|A, B, and C => 2, 3, and 4
-fig|pear|plum|A and C only => 2 and 4 only
-fig|pear|plum|Only A and B => Only 3 and 4
-fig|pear|plum|Options A and B are correct => Options 3 and 4 are correct
-fig|pear|plum|both (a) and (b) => both (3) and (4)
-fig|pear|plum|both a and b => both 3 and 4
-fig|pear|plum|1 and 3 only => 2 and 4 only
-fig|pear|plum|Neither B nor C is a fruit of this tree => Neither 2 nor 3 is a fruit of this tree
-fig|pear|plum|Sowohl A als auch C => Sowohl 2 als auch 4
-fig|pear|plum|A und B sind richtig => 3 und 4 sind richtig
-fig|pear|plum|A y B son correctas => 3 y 4 son correctas
-fig|pear|plum|Ni A ni B => Ni 3 ni 4
-fig|pear|plum|AとCの両方 => 2と4の両方
-fig|pear|plum|A와 B 둘 다 => 3와 4 둘 다
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("row", NAMES)
-def test_letters_follow_their_options(row):
+@pytest.mark.parametrize(("options", "expected"), cases("options_that_name"))
+def test_letters_follow_their_options(options, expected):
     """In the reversed order the first option is the fourth one; the names are in the order shown."""
-    options, expected = row.split(" => ")
     asked = question(*options.split("|"))
     prompt = present(asked, Presentation(order=("DCBA",), labels="1"))
     assert prompt.choices[0].text == expected
@@ -146,27 +72,15 @@ def test_letters_in_the_question_name_what_is_there():
     assert references_of(question(*texts, asked="Is vitamin B a fruit?")).named == {3: (1, 2)}
 
 
-@pytest.mark.parametrize(("options", "pin", "pinned"), [
-    ("fig|pear|all of the above|none of the above", "", (2, 3)),
-    ("fig|pear|both A and B|none of the above", "", (3,)),
-    ("fig|pear|all of the above|both A and B", "", (2, 3)),
-    ("fig|all of the above|pear|plum", "", (0, 1, 2, 3)),
-    ("fig|none of these|pear|plum", "", ()),
-    ("fig|all of the above|pear|plum", "last", (3,)),
-    ("fig|all of the above|pear|plum", "none", ()),
-    ("fig|pear|plum|all of the above", "none", ()),
-    ("fig|pear|plum|lime", "last", (3,)),
-    ("fig|pear|plum|lime", "DB", (1, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(("options", "pin", "pinned"), cases("pins"))
 def test_what_cannot_be_moved_stays_and_a_pin_overrides(options, pin, pinned):
-    assert references_of(question(*options.split("|"), pin=pin)).pinned == pinned
+    assert references_of(question(*options.split("|"), pin=pin)).pinned == tuple(pinned)
 
 
 @pytest.mark.parametrize("pin", ["E", "first", "A,B", "a"])
 def test_a_pin_names_options(pin):
-    message = (
-        f"the pin '{pin}' of a question with 4 options; expected last, none, or letters such as CD"
-    )
+    expected = "expected last, none, or letters such as CD"
+    message = f"the pin '{pin}' of a question with 4 options; {expected}"
     refused(message, references_of, question("fig", "pear", "plum", "lime", pin=pin))
 
 

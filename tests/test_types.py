@@ -41,14 +41,7 @@ def test_object_last(text, last, note):
     assert Pattern.parse(text).object_last is last, note
 
 
-@pytest.mark.parametrize(("text", "article"), [
-    ("[X] is a [Y].", "a"),
-    ("[X] is an [Y]-born person.", "an"),
-    ("[X] is A [Y].", None),
-    ("[X], (a [Y])", None),
-    ("[Y] is a [X].", None),
-    ("a big [Y] [X]", None),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "article"), cases("articles"))
 def test_the_article_is_the_whole_word_before_the_one_with_the_object(text, article):
     assert Pattern.parse(text).article == Pattern.parse(text, language="en-GB").article == article
     assert Pattern.parse(text, language="de").article is None, "an is a preposition"

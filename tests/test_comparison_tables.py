@@ -88,7 +88,7 @@ def test_a_constant_run_has_a_row_without_a_difference():
     labels = ["Accuracy", "Consistency", "Chance-corrected consistency", "Consistent accuracy"]
     assert [row[0] for row in table.rows] == labels
     _, first, second, difference, *_ = table.rows[2]
-    assert math.isnan(first) and math.isnan(difference)
+    assert math.isnan(first) and math.isnan(difference.value)
     group = shown(VARIED, VARIED).rows[2]
     assert second == pytest.approx(group[1])
     assert CONSTANT in table.notes and CONSTANT not in shown(VARIED, VARIED).notes

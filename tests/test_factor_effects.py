@@ -262,7 +262,7 @@ def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience
     run = probed("random")
     metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", over="all")
     analysis = cs.analyze_factors(run)
-    assert "What each factor changes in the answers of " in analysis._repr_html_()
+    assert "What each factor changes in the answers of " in analysis._repr_markdown_()
     for row in analysis.tables["consistency"].iter_rows(named=True):
         (of_run,) = metrics.filter(kind="factor", level=row["factor"]).to_dicts()
         assert (row["value"], row["n"]) == (pytest.approx(of_run["value"]), of_run["n"])

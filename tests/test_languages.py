@@ -310,7 +310,7 @@ def test_numbers_of_languages(suite):
     )
     assert values("accuracy") == pytest.approx({"": 2 / 3, "en": 2 / 3, "de": 1, "ja": 2 / 3})
     table = language_table(metrics, suite)
-    assert [row[0].value for row in map(table.cells, range(len(table.rows)))] == [
+    assert [row[0].value for row in table.grid()] == [
         "en", "de", "ja", "en and de", "en and ja", "de and ja",
     ]  # fmt: skip
     alone = select_languages(suite, ["en"])
@@ -355,7 +355,7 @@ def test_a_comparison_by_language():
     rows = [row | {"kind": kind, "level": level} for kind, level in parts]
     compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
     table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
-    assert [table.cells(at)[0].value for at in range(len(table.rows))] == ["de and ja"]
+    assert [cells[0].value for cells in table.grid()] == ["de and ja"]
 
 
 def test_every_language_has_all_words():

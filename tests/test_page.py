@@ -25,7 +25,7 @@ from consilience.report.analysis_tables import in_one_line
 from consilience.report.charts import interval_chart, percents, ticks_of
 from consilience.report.page import Figure, Page, Section, render, repeat
 from consilience.report.questions import question_data
-from consilience.report.table import CI, Cell, Column, Table, number_text
+from consilience.report.table import Cell, Column, Table, number_text
 from consilience.runs.run import Run
 from consilience.types import QUESTION_WORDS, Candidates, Relation, Suite
 from pair_builders import write_pairs
@@ -326,7 +326,7 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     tables = tmp_path / "tables"
     lines = (tables / "numbers.md").read_text().splitlines()
     assert "* All runs: two items were truncated" in lines
-    assert any(line.startswith("| two | 100.0 | 95.8 |") for line in lines), lines
+    assert any(line.startswith("| two | 100.0 | 73.5 to 100.0 | 95.8 |") for line in lines), lines
     assert "reverse" in (tmp_path / "figures" / "forms.svg").read_text()
 
 
@@ -401,7 +401,7 @@ def test_figures_and_tables_are_whole_files(copied, tmp_path):
     assert "mind the gap" in document["warnings"]
     for name in ("relations", "factors"):
         text = (tables / f"{name}.tex").read_text()
-        assert "\\toprule" in text and "% mind the gap\n" in text and "{tab:" + name in text
+        assert "\\toprule" in text and "\\small mind the gap\n" in text and "{tab:" + name in text
 
 
 @pytest.mark.parametrize(("arguments", "message"), cases("report_bad"))
@@ -456,8 +456,8 @@ def test_a_chart_is_an_image_without_scripts_whose_text_is_visible():
 def test_a_page_of_every_part():
     hostile = "a\x1b[2Jb\u202ec\udcff"
     table = Table("a & b", [Column("name"), Column("n", "number")], [["x", 1.0], ["y", None]])
-    columns = [Column("factor"), Column("value", "count"), Column(CI, "count")]
-    rows = [["order", 1, Cell(low=0, high=2)], ["order", 3, ""], ["", 4, ""]]
+    columns = [Column("factor"), Column("value", "count"), Column("other", "count")]
+    rows = [["order", Cell(1, low=0, high=2), ""], ["order", 3, None], ["", 4, ""]]
     blocks = Table("T", columns, rows, blocks=["a", "a", "b"])
     numbers = dict.fromkeys(("value", "low", "high"), 0.5)
     chart = interval_chart(pl.DataFrame([{"run": hostile[:-1], "name": "x", **numbers}]), hostile)

@@ -46,9 +46,9 @@ def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
     assert re.search(r"Accuracy +\d+\.\d", text)
     lines = text.splitlines()
     assert len(lines) < 20 and max(map(len, lines)) <= 80
-    html = result._repr_html_()
-    assert "<table>" in html and f"{result.summary.rows[0].value * 100:.1f}" in html
-    assert not re.search(r"<script|<link|src=|https?:", html)
+    shown = result._repr_markdown_()
+    assert f"| Accuracy | {result.summary.rows[0].value * 100:.1f} |" in shown
+    assert "| metric | % | 95 % CI |" in shown and "<" not in shown
 
 
 def test_the_numbers_are_a_frame_of_either_library(result):
@@ -99,7 +99,7 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     difference = compared.table.filter(metric="accuracy", over="mean")["difference"].item()
     assert difference == pytest.approx(2 / 3)
     assert re.search(r"Accuracy +33\.3 +100\.0 +\+66\.7", repr(compared))
-    assert "<td" in compared._repr_html_()
+    assert "| Accuracy | 33.3 | 100.0 | +66.7 |" in compared._repr_markdown_()
     assert compared.to_pandas().shape == compared.to_polars().shape
     named = cs.compare({"before": str(tmp_path / "a"), "after": second})
     assert [run.label for run in named.runs] == ["before", "after"]

@@ -15,7 +15,7 @@ from conftest import WORDS, cases, cells, real_data
 from consilience.metrics.statistics import holm
 from consilience.options.commands import ReproduceOptions
 from consilience.report.export import as_markdown
-from consilience.report.table import fitted_text
+from consilience.report.table import NO_DATA, fitted_text
 from consilience.reproduce import pararel
 from consilience.reproduce.calum import GROUPS, VARIANTS
 from consilience.reproduce.claims import counted
@@ -113,6 +113,7 @@ def test_a_table_on_a_screen_and_in_the_papers_layout(small):
         "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
         "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |", "| *late* | | | |",
         "| Bob (paper) | 61.25 | 7 | - |", "| Bob (ours) | - | 8 | - |",
+        "", f"* {NO_DATA}",
     ]  # fmt: skip
 
 
@@ -156,9 +157,9 @@ def test_the_command_shows_and_writes_and_says_what_it_calls(consilience, made, 
         "group,,Right,Right std,Pairs,p", ",Ada (paper),50.0,20.0,12.0,< 0.01"
     ]  # fmt: skip
     markdown = (tmp_path / "r/small.md").read_text()
-    assert markdown.endswith("\n\n* a \\*note\\* of the recipe\n")
+    assert markdown.endswith(f"\n\n* a \\*note\\* of the recipe\n* {NO_DATA}\n")
     lines = (tmp_path / "r/small.tex").read_text().splitlines()
-    assert r"\begin{tabular}{lrrr}" in lines and lines[-1] == "% a *note* of the recipe"
+    assert r"\begin{tabular}{lrrr}" in lines and r"\par\small a *note* of the recipe" in lines
     document = json.loads(consilience(*arguments, "--json")[1])
     assert document["run"]["commands"] == COMMANDS
     assert [row["ours"] for row in document["numbers"][:2]] == [50.0, None]

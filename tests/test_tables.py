@@ -16,13 +16,14 @@ from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.metric_tables import form_table, group_table, metrics_table
 from consilience.report.table import (
-    CI,
+    LOW_HIGH,
     NO_DATA,
     Cell,
     Column,
     Table,
-    bounds_of,
     fitted_text,
+    frame_table,
+    interval_of,
     number_text,
     spread_of,
     text_of,
@@ -54,13 +55,11 @@ def test_a_number_is_rounded_once_as_its_kind_is_shown(value, kind, digits, text
 
 def test_a_cell_has_a_value_or_an_interval_or_no_data():
     share, points = Column("", "share"), Column("", "points")
-    low_high = {"low": -0.1, "high": 0.2}
-    cells = [Cell(0.5, 0.04), bounds_of(low_high), Cell(math.nan, 0.1), Cell(), Cell("text")]
-    assert [text_of(cell, share) for cell in cells] == ["50.0", "-10.0 to 20.0", "-", "-", "text"]
-    assert text_of(cells[1], points) == "-10.0 to +20.0"
-    assert [spread_of(cell, share) for cell in cells] == ["4.0", "", "", "", ""]
-    assert [cell.number for cell in cells] == [0.5, None, None, None, None]
-    assert text_of(bounds_of({"low": None, "high": 0.2}), share) == "-"
+    cells = [Cell(0.5, 0.04, -0.1, 0.2), Cell(math.nan, 0.1, 0.1), Cell(), Cell("text")]
+    assert [text_of(cell, share) for cell in cells] == ["50.0", "-", "-", "text"]
+    assert [interval_of(cell, points) for cell in cells] == ["-10.0 to +20.0", "", "", ""]
+    assert [spread_of(cell, share) for cell in cells] == ["4.0", "", "", ""]
+    assert [cell.number for cell in cells] == [0.5, None, None, None]
     assert text_of(Cell(0.5, mark="*", digits=0), share) == "50*"
 
 
@@ -72,11 +71,23 @@ def test_csv_has_every_number_in_full_and_its_std_behind_it():
         "A|B,bert~large,45.76,0.0,2\n"
         "late,small,,,<none>\n"
     )
-    interval = Table("", [Column("x"), Column("95 %", "share")], [["a", Cell(low=0.25, high=0.5)]])
-    assert as_csv(interval) == "x,95 % low,95 % high\na,25.0,50.0\n"
-    names = [Column(name, "share") for name in ("a", CI, "b", CI)]
-    several = as_csv(Table("", names, [[0.5, Cell(low=0.25, high=0.75)] * 2]))
-    assert several.splitlines()[0] == f"a,a {CI} low,a {CI} high,b,b {CI} low,b {CI} high"
+    names = [Column("a", "share", bounds=LOW_HIGH), Column("b", "share"), Column("c", "share")]
+    interval = Table("", names, [[Cell(0.5), Cell(0.5, low=0.25, high=0.75), 1]])
+    assert as_csv(interval) == "a,a low,a high,b,b low,b high,c\n50.0,,,50.0,25.0,75.0,1\n"
+
+
+def test_a_text_has_the_intervals_of_columns_with_bounds_and_a_file_all(tmp_path):
+    cells = [Cell(0.5, low=0.25, high=0.75), Cell(math.nan), Cell("", low=0.1)]
+    frame = [{"a": cell, "low": cell.low, "high": None if cell.value == "" else cell.high, "b": 1 - at}
+             for at, cell in enumerate(cells)]  # fmt: skip
+    frame[0]["b"] = Cell(1, low=0, high=2)
+    columns = {"a": Column("a", "share", bounds=LOW_HIGH), "b": Column("b", "count")}
+    table = frame_table(frame, "", columns)
+    rows = [line.split() for line in printed(table, 80)[1:4]]
+    assert rows == [["50.0", "25.0", "to", "75.0", "1"], ["-", "-", "0"], ["-1"]]
+    save_table(table, tmp_path, "t")
+    assert "| 50.0 | 25.0 to 75.0 | 1 | 0 to 2 |" in (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "& 0 to 2 \\" in (tmp_path / "t.tex").read_text(encoding="utf-8")
 
 
 def test_markdown_escapes_what_would_be_markup_and_has_no_winner_in_bold():
@@ -91,6 +102,8 @@ def test_markdown_escapes_what_would_be_markup_and_has_no_winner_in_bold():
         "| bert~large | 45.8 ± 0.0 | 2 |\n"
         "| *late* | | |\n"
         "| small | - | \\<none\\> |\n"
+        "\n"
+        "* A dash means undefined\n"
     )
 
 
@@ -114,6 +127,7 @@ def test_latex_escapes_what_would_be_commands():
         "small & -- & \\textless{}none\\textgreater{} \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n"
+        "\\par\\small A dash means undefined\n"
         "\\end{table}\n"
     )
 
@@ -142,16 +156,16 @@ def test_a_table_without_rows_and_one_with_notes_alone():
     assert "\\midrule\n\\bottomrule" in as_latex(empty)
     noted = Table("T", [Column(""), NUMBER], [["x", 1.0]], ["a_b", "two\nlines 5 %"])
     assert as_markdown(noted).endswith("| x | 1.0 |\n\n* a\\_b\n* two lines 5 %\n")
-    assert as_latex(noted).endswith("\\end{table}\n% a_b\n% two lines 5 %\n")
+    assert "\\par\\small a\\_b\n\\par\\small two lines 5 \\%\n\\end{table}\n" in as_latex(noted)
     assert as_markdown(Table("T", [Column("")], [], ["n"])) == "**T**\n\n* n\n"
 
 
 def test_a_screen_has_numbers_at_the_right_and_blocks_with_headings():
-    columns = [Column("name"), Column("value", "share"), Column("95 %", "share"), Column("p", "p")]
-    rows = [["one", Cell(0.5, 0.1), Cell(low=0.1, high=0.9), 0.01], ["two", 1.0, None, 0.5]]
+    columns = [Column("name"), Column("value", "share", bounds=LOW_HIGH), Column("p", "p")]
+    rows = [["one", Cell(0.5, 0.1, 0.1, 0.9), 0.01], ["two", 1.0, 0.5]]
     table = Table("title", columns, rows, ["a note"], ["first", "second"])
     assert printed(table, 80) == [
-        "title", "name      value          95 %         p",
+        "title", "name      value       95 % CI         p",
         "first:", "one   50.0±10.0  10.0 to 90.0  0.010*",
         "second:", "two       100.0             -  0.500", "a note", NO_DATA,
     ]  # fmt: skip

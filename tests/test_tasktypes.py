@@ -261,7 +261,7 @@ def test_bad_names(table_2, tmp_path):
 
 def cells(table):
     """Task and model -> the text of each column."""
-    rows = [table.cells(row) for row in range(len(table.rows))]
+    rows = table.grid()
     return {
         (block, row[0].value): {
             column.heading: text_of(cell, column)

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 from rich import progress as rich_progress
@@ -26,7 +25,7 @@ from consilience.report.export import (
     as_markdown,
     without_nan,
 )
-from consilience.report.table import Table, all_notes, fitted_text
+from consilience.report.table import Table, fitted_text
 
 
 class Terminal(Console):
@@ -135,8 +134,7 @@ def present(result: Displayed, options: OutputOptions) -> int:
     if form == "json":
         print(json_text(without_nan(output.document())))
     elif has_notes:
-        texts = [as_markdown(replace(one, notes=all_notes(one))) for one in output.tables_shown()]
-        out.print("\n".join(texts), end="")
+        out.print("\n".join(map(as_markdown, output.tables_shown())), end="")
     elif form == "csv" and rows is not None:
         out.print(as_csv(rows) if isinstance(rows, Table) else csv_of(rows).decode(), end="")
     elif form == "table" or not tables:
@@ -145,8 +143,7 @@ def present(result: Displayed, options: OutputOptions) -> int:
             out.print(item)
     else:
         write = as_csv if form == "csv" else as_latex
-        texts = [write(replace(one, notes=all_notes(one))) for one in tables]
-        out.print("\n".join(texts), end="")
+        out.print("\n".join(map(write, tables)), end="")
     for note in () if has_notes else output.notes():
         err.print(f"note: {shortened(note)}")
     print_errors(output.faults)

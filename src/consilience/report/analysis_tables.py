@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -17,7 +18,7 @@ from consilience.metrics.measure import NEARLY_CONSTANT
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
 from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
-from consilience.report.table import CI, Cell, Column, Columns, Table, Value, frame_table
+from consilience.report.table import LOW_HIGH, Cell, Column, Columns, Table, Value, frame_table
 from consilience.suites.pairs import CALUM
 from consilience.types import Suite, SuiteWords
 
@@ -66,7 +67,7 @@ ANALYSES: Columns = {
     "attribute": Column("attribute"), "clusters": Column("clusters", "count"),
     "v_measure": Column("V-measure", "share"),
     "v_measure_shuffled": Column("labels shuffled", "share"), "ami": Column("AMI", "share"),
-    "value": Column("r", "share"), ("low", "high"): Column(CI, "share"), "p": Column("p", "p"),
+    "value": Column("r", "share", bounds=LOW_HIGH), "p": Column("p", "p"),
     "n": Column("n", "count"), "same": Column("same", "share"), "both": Column("in both", "count"),
     "only_released": Column("released", "count"), "only_derived": Column("derived", "count"),
 }  # fmt: skip
@@ -78,8 +79,8 @@ GAIN: Columns = {
 }
 PATTERNS: Columns = {
     "number": Column("number", "count"), "variant": Column("pattern"),
-    "accuracy": metric_column("accuracy"), "change": POINTS,
-    ("change_low", "change_high"): Column(CI, "points", is_extra=True), "p_holm": P_HOLM,
+    "accuracy": metric_column("accuracy"),
+    "change": replace(POINTS, bounds=("change_low", "change_high")), "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
     "top_answer": Column("top answer", "share", is_extra=True), **GAIN,
     "n": Column("facts", "count", is_extra=True),
@@ -211,21 +212,23 @@ NOISE = "noise"  # the rows of pairs that differ in nothing about the question
 
 EXACT: Columns = {
     "answer_main": Column("answer: main effect", "share", "answer: main"),
-    "answer_total": Column("answer: total effect", "share", "answer: total"),
-    ("answer_low", "answer_high"): Column(CI, "share", is_extra=True),
+    "answer_total": Column(
+        "answer: total effect", "share", "answer: total", bounds=("answer_low", "answer_high"),
+    ),
     "correctness_main": Column("correctness: main effect", "share", "correct: main", is_extra=True),
-    "correctness_total": Column("correctness: total effect", "share", "correct: total"),
-    ("correctness_low", "correctness_high"): Column(CI, "share", is_extra=True),
-}
+    "correctness_total": Column(
+        "correctness: total effect", "share", "correct: total",
+        bounds=("correctness_low", "correctness_high"),
+    ),
+}  # fmt: skip
 """Shares of the variation, of a design whose variance components are known."""
 
 CONSISTENCY: Columns = {
     "factor": Column("factor"), "levels": Column("levels", "count", is_extra=True),
-    "n": Column("pairs", "count", is_extra=True), "value": Column("consistency", "share"),
-    ("low", "high"): Column(CI, "share"),
+    "n": Column("pairs", "count", is_extra=True),
+    "value": Column("consistency", "share", bounds=LOW_HIGH),
     "chance": Column("expected by chance", "share", "expected"),
-    "corrected": Column("corrected", "share"),
-    ("corrected_low", "corrected_high"): Column(CI, "share", is_extra=True),
+    "corrected": Column("corrected", "share", bounds=("corrected_low", "corrected_high")),
 }  # fmt: skip
 """Agreement of the pairs that differ in one factor only."""
 
@@ -262,8 +265,8 @@ def factor_table(views: Sequence[FactorTables], title: str) -> Table:
         if known:
             mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
             rows.append({"factor": "interactions", **mains})
-        for count, value in view.noise.select("n", "value").iter_rows():
-            rows.append({"factor": NOISE, "n": count, "value": 1 - value})
+        same = {"value": 1 - pl.col("value"), "low": 1 - pl.col("high"), "high": 1 - pl.col("low")}
+        rows += view.noise.select("n", factor=pl.lit(NOISE), **same).to_dicts()
         blocks += [view.name] * (len(rows) - len(blocks))
     notes = [OF_CONSISTENCY, *([OF_SHARES] if is_exact else [])]
     notes += _by_view(views, _spread_notes)

@@ -1,4 +1,4 @@
-"""Cautions: what a reader must know before the numbers mean anything, a row of a table each."""
+"""Cautions: what a reader must know before the numbers mean anything, a function each."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ FEWEST_DISAGREEMENTS = 20
 unbiased within 1 point and its interval right (``docs/statistics.md``)."""
 
 LONGEST_WRITTEN = 40  # Characters of a written answer
+ALONE = "This alone can change the numbers."
 QUERY = ("group", "item", "variant")
 SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
 """Headline numbers that answers which change by chance change by about their share."""
@@ -63,25 +64,12 @@ class Known:
     """The noise floors that runs measured, by label: rows of the metrics table."""
 
 
-Fields = Mapping[str, object]  # What the text of a caution is filled with
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A row of ``CAUTIONS``."""
-
-    name: str
-    holds: Callable[[Known], Iterable[Fields]]  # The fields of the text, each time that it holds
-    text: str
-    more: str  # The page of the documentation that says more
-
-
 def cautions(known: Known) -> list[Caution]:
     """The cautions on what is known, the most important first."""
     return [
-        Caution(f"{row.text.format(**fields)} (docs/{row.more})", rank)
-        for rank, row in enumerate(CAUTIONS)
-        for fields in row.holds(known)
+        Caution(f"{text} (docs/{page})", rank)
+        for rank, (caution, page) in enumerate(CAUTIONS.items())
+        for text in caution(known)
     ]
 
 
@@ -105,12 +93,13 @@ def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     return ranked(named)
 
 
-def _unfinished(known: Known) -> Iterator[Fields]:
+def _unfinished(known: Known) -> Iterator[str]:
     if not known.is_finished:
-        yield {}
+        what = "the numbers cover the answers so far. To resume, repeat the run's command"
+        yield f"Not finished: {what}."
 
 
-def _unanswered(known: Known) -> Iterator[Fields]:
+def _unanswered(known: Known) -> Iterator[str]:
     """Groups without an answer; queries that were left out, and queries without an answer."""
     if known.answers is None:
         return
@@ -118,7 +107,7 @@ def _unanswered(known: Known) -> Iterator[Fields]:
     absent = [group.id for group in known.suite if group.id not in present]
     if absent:
         whole = counted(len(known.suite), words.group)
-        yield {"what": f"{len(absent)} of {whole} ({listed(absent)}) have no answers at all"}
+        yield f"{len(absent)} of {whole} ({listed(absent)}) have no answers at all."
     rows = known.answers.coded
     without = rows.filter(pl.col("answer").is_null()).sort("group", "item", "variant_index")
     is_left_out = pl.col("excluded").is_not_null()
@@ -134,41 +123,42 @@ def _unanswered(known: Known) -> Iterator[Fields]:
         example = "".join(
             f"; for example {of['item']}: {str(of[reason]).rstrip('.')}" for of in first.to_dicts()
         )
-        yield {"what": f"{lacking.height:,} of {rows.height:,} queries ({groups}) {what}{example}"}
+        yield f"{lacking.height:,} of {rows.height:,} queries ({groups}) {what}{example}."
 
 
-def _constant(known: Known) -> Iterator[Fields]:
+def _constant(known: Known) -> Iterator[str]:
     """Groups in which nearly all answers are identical."""
     groups = [] if known.metrics is None else constant_groups(known.metrics)
     if groups:
         words = known.suite.words
         by_option = all(known.suite[group].design.by_option for group in groups)
-        yield {
-            "groups": f"{len(groups)} of {counted(len(known.suite), words.group)}",
-            "most": f"{NEARLY_CONSTANT * 100:.0f} %",
-            "same": "the option in the same place" if by_option else f"the same {words.answer}",
-        }  # fmt: skip
+        same = "the option in the same place" if by_option else f"the same {words.answer}"
+        yield (
+            f"In {len(groups)} of {counted(len(known.suite), words.group)} over "
+            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are {same}. Consistency says little "
+            "there: read the chance-corrected one."
+        )
 
 
-def _unlike(known: Known) -> Iterator[Fields]:
+def _unlike(known: Known) -> Iterator[str]:
     """Another protocol than the run was asked under; settings that differ between runs."""
     if known.asked_by not in (None, known.suite.protocol):
         ours, asked = known.suite.protocol, known.asked_by
-        yield {"what": f"The run was asked under the protocol {asked} and is counted by {ours}"}
+        yield f"The run was asked under the protocol {asked} and is counted by {ours}. {ALONE}"
     for run in known.runs[1:]:
         first = known.runs[0]
         for name in ("protocol", "candidates") if first.settings and run.settings else ():
             before, after = first.settings.get(name), run.settings.get(name)
             if before != after:
-                what = f"{run.label} was asked with --{name} {after}, {first.label} with {before}"
-                yield {"what": what}
+                others = f"{first.label} with {before}"
+                yield f"{run.label} was asked with --{name} {after}, {others}. {ALONE}"
         if known.suite.words.has_means:
             yield from _other_candidates(run, first)
         if known.common is not None:
             yield from _other_prompts(run, first, known.common)
 
 
-def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
+def _other_candidates(run: Run, first: Run) -> Iterator[str]:
     """How many relations have another number of candidates in a run than in the first."""
     if not all("n_candidates" in one.answers.columns for one in (run, first)):
         return
@@ -179,14 +169,14 @@ def _other_candidates(run: Run, first: Run) -> Iterator[Fields]:
     differ = both.filter(pl.col("n_candidates") != pl.col("n_candidates_right"))
     for group, *sizes in differ.head(1).rows():
         relations = f"{differ.height} of {counted(both.height, 'relation')}"
-        yield {
-            "what": f"{run.label} and {first.label} chose from different numbers of answers in "
+        yield (
+            f"{run.label} and {first.label} chose from different numbers of answers in "
             f"{relations} (for example {group}: {sizes[0]:,} and {sizes[1]:,}; ask both with "
-            "--candidates pieces)"
-        }
+            f"--candidates pieces). {ALONE}"
+        )
 
 
-def _other_prompts(run: Run, first: Run, common: pl.DataFrame) -> Iterator[Fields]:
+def _other_prompts(run: Run, first: Run, common: pl.DataFrame) -> Iterator[str]:
     """How many prompts differ between two runs, where some do and some do not."""
     if run.settings.get("queries") == first.settings.get("queries"):
         return
@@ -197,22 +187,20 @@ def _other_prompts(run: Run, first: Run, common: pl.DataFrame) -> Iterator[Field
     differ = joined.filter(pl.col("input") != pl.col("input_right")).height
     if 0 < differ < joined.height:
         of_all = f"{differ:,} of {joined.height:,} prompts"
-        yield {"what": f"{of_all} differ between {first.label} and {run.label}"}
+        yield f"{of_all} differ between {first.label} and {run.label}. {ALONE}"
 
 
-def _part(known: Known) -> Iterator[Fields]:
+def _part(known: Known) -> Iterator[str]:
     """Queries that only some of the runs have."""
-    common, sizes = known.common, known.queries
+    common, sizes, word = known.common, known.queries, known.suite.words.item
     if common is not None and any(size != common.height for size in sizes.values()):
         items = common.select(QUERY[:2]).n_unique()
-        yield {
-            "queries": counted(common.height, "query", "queries"),
-            "items": counted(items, known.suite.words.item),
-            "sizes": ", ".join(f"{size:,} in {label}" for label, size in sizes.items()),
-        }
+        compared = f"{counted(common.height, 'query', 'queries')} ({counted(items, word)})"
+        of_runs = ", ".join(f"{size:,} in {label}" for label, size in sizes.items())
+        yield f"Compared on the {compared} that all runs have, of {of_runs}."
 
 
-def _unmatched(known: Known) -> Iterator[Fields]:
+def _unmatched(known: Known) -> Iterator[str]:
     """Written answers that are no option, or of open questions not the right answer."""
     answers = pl.DataFrame() if known.answers is None else known.answers.answers
     if not {"text", "unmatched"} <= set(answers.columns):
@@ -223,14 +211,15 @@ def _unmatched(known: Known) -> Iterator[Fields]:
         common = [
             f"'{truncated(text, LONGEST_WRITTEN)}' ({n:,})" for text, n in texts.most_common(3)
         ]
-        yield {
-            "count": f"{texts.total():,} of {counted(written.height, 'written answer')}",
-            "share": f"{100 * texts.total() / written.height:.1f} %",
-            "texts": ", ".join(common),
-        }
+        yield (
+            f"{texts.total():,} of {counted(written.height, 'written answer')} "
+            f"({100 * texts.total() / written.height:.1f} %) match no option (open questions: no "
+            f"right answer) and count as wrong; most often {', '.join(common)}. Where they name an "
+            "answer, read them by your own rule, such as --match 'regex:winner is ([A-D])'."
+        )
 
 
-def _unchecked(known: Known) -> Iterator[Fields]:
+def _unchecked(known: Known) -> Iterator[str]:
     """Expectations of which a question was not asked."""
     if known.answers is None or not known.suite.expectations:
         return
@@ -238,13 +227,14 @@ def _unchecked(known: Known) -> Iterator[Fields]:
     checked = {of[0].expectation for group in by_group.values() for of in group}
     lacking = [one for one in known.suite.expectations if one not in checked]
     if lacking:
-        yield {
-            "count": f"{len(lacking)} of {counted(len(known.suite.expectations), 'expectation')}",
-            "items": " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items)),
-        }
+        items = " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items))
+        yield (
+            f"{len(lacking)} of {counted(len(known.suite.expectations), 'expectation')} were not "
+            f"checked: not all of their questions were asked, such as {items}."
+        )
 
 
-def _few_items(known: Known) -> Iterator[Fields]:
+def _few_items(known: Known) -> Iterator[str]:
     """So few disagreements expected by chance that a number above chance is biased downwards."""
     if known.metrics is None or constant_groups(known.metrics):
         return
@@ -255,13 +245,14 @@ def _few_items(known: Known) -> Iterator[Fields]:
     count = int(both["n_items"].sum())
     expected = float((both["n_items"] * (1 - both["value"])).sum())
     if 0 < expected < FEWEST_DISAGREEMENTS:
-        yield {
-            "items": counted(count, known.suite.words.item),
-            "enough": math.ceil(FEWEST_DISAGREEMENTS * count / expected / 10) * 10,
-        }
+        enough = math.ceil(FEWEST_DISAGREEMENTS * count / expected / 10) * 10
+        yield (
+            f"With {counted(count, known.suite.words.item)} the chance-corrected consistency often "
+            f"comes out too low; about {enough} like these are needed."
+        )
 
 
-def _few_groups(known: Known) -> Iterator[Fields]:
+def _few_groups(known: Known) -> Iterator[str]:
     """Means over so few relations that p cannot be below 0.05; questions are counted one by one."""
     if known.compared is None or known.suite.words.over != "mean":
         return
@@ -269,23 +260,26 @@ def _few_groups(known: Known) -> Iterator[Fields]:
     few = known.compared.filter(is_few, over="mean", kind="whole")
     for (size,), rows in few.group_by("n", maintain_order=True):
         names = [label_of(name).lower() for name in rows["metric"].unique(maintain_order=True)]
-        yield {"groups": f"{size} relations", "of": listed(names), "p": f"{smallest_p(size):.3g}"}
+        yield (
+            f"No test can show a difference in {listed(names)}: with means over {size} relations, "
+            f"p is at least {smallest_p(size):.3g}. Compare single relations."
+        )
 
 
-def _noise(known: Known) -> Iterator[Fields]:
+def _noise(known: Known) -> Iterator[str]:
     """Answers that changed when they were asked again; differences that are no larger."""
     floors = dict(known.floors)
     if known.metrics is not None:
         measured = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR)
         floors |= zip(["the model"], measured.head(1).to_dicts(), strict=False)
-    for name, floor in floors.items() if known.compared is None else ():
-        share = f"{100 * floor['value']:.1f} %"
-        if not math.isnan(floor["low"]):
-            share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
-        changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
-        what = f"Asked the same prompts again, {name} changed {changed}"
-        yield {"what": f"{what}: changes between runs that are this small may be noise"}
     if known.compared is None:
+        for name, floor in floors.items():
+            share = f"{100 * floor['value']:.1f} %"
+            if not math.isnan(floor["low"]):
+                share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
+            changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
+            what = f"Asked the same prompts again, {name} changed {changed}"
+            yield f"{what}: changes between runs that are this small may be noise."
         return
     headlines = known.compared.filter(
         pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0,
@@ -299,48 +293,19 @@ def _noise(known: Known) -> Iterator[Fields]:
             named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
             changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
             what = f"{runs[1]} and {runs[0]}: the difference in {named} may be noise"
-            again = f"{floor['run']} changed {changed} when it was asked again"
-            yield {"what": f"{what}, because {again}"}
+            yield f"{what}, because {floor['run']} changed {changed} when it was asked again."
 
 
-CAUTIONS = (
-    Condition(
-        "unfinished", _unfinished,
-        "Not finished: the numbers cover the answers so far. To resume, repeat the run's command.",
-        "cli.md",
-    ),
-    Condition("unanswered", _unanswered, "{what}.", "metrics.md"),
-    Condition(
-        "constant", _constant,
-        "In {groups} over {most} of the answers are {same}. Consistency says little there: read "
-        "the chance-corrected one.", "numbers.md",
-    ),
-    Condition("unlike", _unlike, "{what}. This alone can change the numbers.", "compare.md"),
-    Condition(
-        "part", _part,
-        "Compared on the {queries} ({items}) that all runs have, of {sizes}.", "compare.md",
-    ),
-    Condition(
-        "unmatched", _unmatched,
-        "{count} ({share}) match no option (open questions: no right answer) and count as wrong; "
-        "most often {texts}. Where they name an answer, read them by your own rule, such as "
-        "--match 'regex:winner is ([A-D])'.", "free-text.md",
-    ),
-    Condition(
-        "unchecked", _unchecked,
-        "{count} were not checked: not all of their questions were asked, such as {items}.",
-        "expectations.md",
-    ),
-    Condition(
-        "few items", _few_items,
-        "With {items} the chance-corrected consistency often comes out too low; about {enough} "
-        "like these are needed.", "statistics.md",
-    ),
-    Condition(
-        "few groups", _few_groups,
-        "No test can show a difference in {of}: with means over {groups}, p is at least {p}. "
-        "Compare single relations.", "statistics.md",
-    ),
-    Condition("noise", _noise, "{what}.", "models.md"),
-)  # fmt: skip
-"""All cautions, the most important first."""
+CAUTIONS: Mapping[Callable[[Known], Iterable[str]], str] = {
+    _unfinished: "cli.md",
+    _unanswered: "metrics.md",
+    _constant: "numbers.md",
+    _unlike: "compare.md",
+    _part: "compare.md",
+    _unmatched: "free-text.md",
+    _unchecked: "expectations.md",
+    _few_items: "statistics.md",
+    _few_groups: "statistics.md",
+    _noise: "models.md",
+}
+"""All cautions, the most important first: what yields their sentences, and the page on them."""

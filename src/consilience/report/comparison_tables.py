@@ -31,20 +31,21 @@ from consilience.report.summary import (
 )
 from consilience.report.table import (
     CI,
+    LOW_HIGH,
+    Cell,
     Column,
     Columns,
     Row,
     Table,
-    bounds_of,
     frame_table,
-    text_of,
+    interval_of,
 )
 from consilience.types import FACT_WORDS, Suite, SuiteWords
 
 
 def difference_columns(
     rows: pl.DataFrame, first: str | Column, second: str | Column
-) -> dict[str | tuple[str, str], Column]:
+) -> dict[str, Column]:
     """The columns of differences after those that name the row; ``rows``: their data frame.
 
     Adjusted p-values are left out where no row has them.
@@ -233,17 +234,17 @@ def _change(row: Row) -> str:
     first, second, points = (
         100 * row[name] for name in ("first_value", "second_value", "difference")
     )
-    interval = bounds_of(row)
-    bounds = f", {CI} {text_of(interval, POINTS)}" * interval.has_interval
+    interval = interval_of(Cell(low=row["low"], high=row["high"]), POINTS)
+    bounds = f", {CI} {interval}" * bool(interval)
     change = f"{second:.1f} instead of {first:.1f} % ({points:+.1f} points{bounds})"
     return f"{label_of(row['metric']).lower()} {change}"
 
 
 FLIPS: Columns = {
-    "name": Column("part"), "changed": Column("changed", "share"),
-    ("low", "high"): Column(CI, "share"), LOST: Column("right → wrong", "share"),
-    WON: Column("wrong → right", "share"), KINDS_OF_FLIPS[2]: Column("wrong → wrong", "share"),
-    "p": Column("p", "p"), "p_holm": P_HOLM, "n": Column("answers", "count"),
+    "name": Column("part"), "changed": Column("changed", "share", bounds=LOW_HIGH),
+    LOST: Column("right → wrong", "share"), WON: Column("wrong → right", "share"),
+    KINDS_OF_FLIPS[2]: Column("wrong → wrong", "share"), "p": Column("p", "p"), "p_holm": P_HOLM,
+    "n": Column("answers", "count"),
 }  # fmt: skip
 """Which answers differ between two runs (``FLIP_SCHEMA``)."""
 

@@ -7,8 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from html import escape
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -21,13 +20,14 @@ from consilience.files.rows import as_pandas
 from consilience.files.write import write_whole
 from consilience.report.cautions import SHOWN
 from consilience.report.table import (
-    CI,
     PERCENT,
     Cell,
     Column,
     Table,
     all_notes,
+    as_text,
     fitted_text,
+    interval_of,
     spread_of,
     text_of,
 )
@@ -35,8 +35,7 @@ from consilience.report.table import (
 
 def html_text(cell: Cell, column: Column) -> tuple[str, str]:
     """A cell as the page shows it, and the interval below its number; empty without one."""
-    is_between = cell.number is not None and cell.has_interval
-    interval = text_of(replace(cell, value=None, mark=""), column) if is_between else ""
+    interval = interval_of(cell, column) * (cell.number is not None)
     return _with_spread(text_of(cell, column), cell, column), interval
 
 
@@ -45,35 +44,9 @@ def _with_spread(text: str, cell: Cell, column: Column, sign: str = "±") -> str
     return f"{text} {sign} {spread}" if spread else text
 
 
-NUMBER_STYLE = "text-align: right; font-variant-numeric: tabular-nums"
-TEXT_STYLE = "text-align: left"
-
-
 def table_text(table: Table) -> str:
     """The table as text without colours, as wide as the terminal."""
     return visible(fitted_text(table, get_terminal_size().columns).plain)
-
-
-def table_html(table: Table) -> str:
-    """The table as HTML that needs no style sheet, script or network."""
-    rows = [[_cell("th", column.heading, column) for column in table.columns]]
-    rows += [
-        [_cell("td", html_text(*pair)[0], pair[1]) for pair in row] for _, row in table.by_block()
-    ]
-    lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    lines = f"<table>{lines}</table>" if table.columns else ""
-    title = f"<p><b>{_shown(table.title)}</b></p>" if table.title else ""
-    notes = "".join(f"<p>{_shown(note)}</p>" for note in all_notes(table))
-    return f"<div>{title}{lines}{notes}</div>"
-
-
-def _cell(tag: str, text: str, column: Column) -> str:
-    style = NUMBER_STYLE if column.is_number else TEXT_STYLE
-    return f'<{tag} style="{style}">{_shown(text)}</{tag}>'
-
-
-def _shown(text: str) -> str:
-    return escape(visible(text))
 
 
 def as_csv(table: Table) -> str:
@@ -82,21 +55,16 @@ def as_csv(table: Table) -> str:
     A standard deviation and the bounds of an interval have columns of their own, after the number.
     A table with blocks begins with the column ``group``.
     """
-    rows, columns = table.grid(), list[tuple[str, list[object]]]()
+    columns = list[tuple[str, Sequence[object]]]()
     if table.blocks:
-        columns.append(("group", [*table.blocks]))
-    several = [column.heading for column in table.columns].count(CI) > 1
+        columns.append(("group", table.blocks))
     for at, column in enumerate(table.columns):
-        of = f"{table.columns[at - 1].heading} " * (several and column.heading == CI)
-        cells = [row[at] for row in rows]
-        parts = ["", "std"] if any(not math.isnan(cell.std) for cell in cells) else [""]
-        if any(cell.has_interval and cell.value is None for cell in cells):
-            parts = ["low", "high"]
-        elif [*table.columns, column][at + 1].heading != CI:  # else they are in the next column
-            parts += ["low", "high"] * any(cell.has_interval for cell in cells)
-        for part in parts:
+        cells = [row[at] for row in table.grid()]
+        has_std = any(not math.isnan(cell.std) for cell in cells)
+        has_bounds = bool(column.bounds) or any(interval_of(cell, column) for cell in cells)
+        for part in ["", *["std"] * has_std, *["low", "high"] * has_bounds]:
             values = [_csv_value(cell, column, part) for cell in cells]
-            columns.append((f"{of}{column.heading} {part}".strip(), values))
+            columns.append((f"{column.heading} {part}".strip(), values))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(name for name, _ in columns)
@@ -116,6 +84,7 @@ def _csv_value(cell: Cell, column: Column, part: str) -> object:
 
 def as_markdown(table: Table) -> str:
     """A table with pipes; a block has a row of its own. The notes follow as a list."""
+    table = as_text(table)
 
     def shown(cell: Cell, column: Column) -> str:
         return _with_spread(escape_markdown(text_of(cell, column)), cell, column)
@@ -130,8 +99,8 @@ def as_markdown(table: Table) -> str:
         if block:
             lines.append(f"| *{escape_markdown(block)}* |" + " |" * (len(table.columns) - 1))
         lines.append("| " + " | ".join(shown(*pair) for pair in row) + " |")
-    if table.notes:
-        lines += [""] * has_columns + [f"* {escape_markdown(note)}" for note in table.notes]
+    if notes := all_notes(table):
+        lines += [""] * has_columns + [f"* {escape_markdown(note)}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
@@ -142,8 +111,9 @@ def as_latex(table: Table, name: str = "") -> str:
     """A table with booktabs' rules; a block has a row of its own and a rule before it.
 
     One wider than a column is over both columns, and one wider than the text is as wide as it.
-    Notes are comments below the table. ``name``: of its label; no label without one.
+    Notes are small below the table. ``name``: of its label; no label without one.
     """
+    table = as_text(table)
 
     def line(cells: Iterable[str]) -> str:
         """A row; TeX would read these signs as an argument of what ended the last one."""
@@ -152,7 +122,7 @@ def as_latex(table: Table, name: str = "") -> str:
 
     def shown(cell: Cell, column: Column) -> str:
         text = text_of(cell, column)
-        if isinstance(cell.value, str):
+        if not column.is_number:
             return _latex(text)
         plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
         return _with_spread(plain, cell, column, r"$\pm$")
@@ -183,15 +153,16 @@ def as_latex(table: Table, name: str = "") -> str:
                 rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_latex(block)}}}}} \\"
             )
         lines.append(line(shown(*pair) for pair in row))
-    lines += [r"\bottomrule", rf"\end{{tabular}}{end}", rf"\end{{table{star}}}"]
-    lines += [f"% {' '.join(note.split())}" for note in table.notes]
-    return "\n".join(lines) + "\n"
+    lines += [r"\bottomrule", rf"\end{{tabular}}{end}"]
+    lines += [rf"\par\small {_latex(note)}" for note in all_notes(table)]
+    return "\n".join([*lines, rf"\end{{table{star}}}"]) + "\n"
 
 
 def save_table(table: Table, folder: Path, name: str) -> list[Path]:
-    """``folder/name`` in all three formats."""
+    """``folder/name`` in all three formats, with all intervals."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
+    whole = as_text(table, every=True)
+    texts = {"csv": as_csv(table), "md": as_markdown(whole), "tex": as_latex(whole, name)}
     for suffix, text in texts.items():
         write_whole(folder / f"{name}.{suffix}", text.encode())
     return [folder / f"{name}.{suffix}" for suffix in texts]
@@ -211,7 +182,9 @@ def _latex(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """A text on one line, whose signs mean nothing in Markdown."""
-    return "".join(f"\\{sign}" if sign in "\\|*_`<>[]" else sign for sign in " ".join(text.split()))
+    return "".join(
+        f"\\{sign}" if sign in "\\|*_`<>[]$" else sign for sign in " ".join(text.split())
+    )
 
 
 class Displayed:
@@ -234,8 +207,8 @@ class Displayed:
     def __repr__(self) -> str:
         return "\n\n".join(map(table_text, self.output().tables_shown()))
 
-    def _repr_html_(self) -> str:
-        return "".join(map(table_html, self.output().tables_shown()))
+    def _repr_markdown_(self) -> str:
+        return visible("\n".join(map(as_markdown, self.output().tables_shown())))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

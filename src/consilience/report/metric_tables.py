@@ -20,7 +20,7 @@ from consilience.metrics.registry import (
 )
 from consilience.report.summary import FACT_ROWS
 from consilience.report.table import (
-    CI,
+    LOW_HIGH,
     Cell,
     Column,
     Columns,
@@ -57,9 +57,9 @@ LONGEST = 60  # Characters of what was asked
 OF_ITEMS = "right: of its answers; agree: pairs of its variants"
 
 
-def metric_column(name: str) -> Column:
+def metric_column(name: str, bounds: tuple[str, str] | None = None) -> Column:
     """The column of a metric."""
-    return Column(label_of(name), "share", short_label_of(name))
+    return Column(label_of(name), "share", short_label_of(name), bounds=bounds)
 
 
 def in_words(table: Table, words: SuiteWords) -> Table:
@@ -90,12 +90,12 @@ def number_label(row: Row) -> str:
 
 POINTS = Column("difference", "points", "diff.")
 P_HOLM = Column("p (Holm)", "p")
-DIFFERENCE: Columns = {"difference": POINTS, ("low", "high"): Column(CI, "points")}
+DIFFERENCE: Columns = {"difference": replace(POINTS, bounds=LOW_HIGH)}
 
 MEANS: Columns = {
     "metric": Column("metric"), "edit": Column("edit"), "factor": Column("only this differs"),
-    "form": Column("form"), "mean": Column("mean±std", "share"), "value": Column("value", "share"),
-    ("low", "high"): Column(CI, "share"), "n": Column("relations", "count"),
+    "form": Column("form"), "mean": Column("mean±std", "share", bounds=LOW_HIGH),
+    "value": Column("value", "share", bounds=LOW_HIGH), "n": Column("relations", "count"),
     "pooled": Column("pooled", "share"), "counted": Column("counted", "count"),
     "pairs": Column("pairs", "count"), "left_out": Column("left out", "count"),
 }  # fmt: skip
@@ -130,7 +130,7 @@ def metrics_table(
 
 
 def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """The cells of each metric by group and level, and the bounds of its intervals.
+    """The cells of each metric by group and level.
 
     Determinism goes by the name of consistency, with a mark.
     """
@@ -138,19 +138,10 @@ def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]
     for row in rows.to_dicts():
         known = DESCRIPTIONS.get(row["metric"])
         name = (known and known.alias_of) or row["metric"]
-        ends = {f"{name}_{end}": row[end] for end in ("low", "high")}
         mark = "*" * (name != row["metric"])
         cell = Cell(row["value"], low=row["low"], high=row["high"], mark=mark)
-        found.setdefault((row["group"], row["level"]), {}).update({name: cell, **ends})
+        found.setdefault((row["group"], row["level"]), {})[name] = cell
     return found
-
-
-def with_intervals(names: Sequence[str]) -> dict[str | tuple[str, str], Column]:
-    """The columns of metrics, each with its interval."""
-    columns: dict[str | tuple[str, str], Column] = {}
-    for name in names:
-        columns |= {name: metric_column(name), (f"{name}_low", f"{name}_high"): Column(CI, "share")}
-    return columns
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -188,7 +179,7 @@ def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     alone = dict.fromkeys(language for group in suite for language in group.design.languages)
     columns: Columns = {
         "languages": Column("languages"), "accuracy": metric_column("accuracy"),
-        **with_intervals(["consistency"]),
+        "consistency": metric_column("consistency", LOW_HIGH),
         "corrected_consistency": metric_column("corrected_consistency"),
         "pairs": Column("pairs", "count"),
     }  # fmt: skip
@@ -215,15 +206,16 @@ def form_table(metrics: pl.DataFrame, title: str, changes: pl.DataFrame) -> Tabl
         for change in changes.to_dicts()
         if change["first"] == "original"
     }
-    columns: dict[str | tuple[str, str], Column] = {
+    columns = {
         "form": Column("form"),
-        **with_intervals(main),
+        **{name: metric_column(name, LOW_HIGH) for name in main},
         **{name: metric_column(name) for name in others},
     }
     notes = []
     if from_original:
-        columns["change"] = Column("change of accuracy", "points")
-        columns |= {("change_low", "change_high"): Column(CI, "points"), "p_holm": P_HOLM}
+        bounds = "change_low", "change_high"
+        columns["change"] = Column("change of accuracy", "points", bounds=bounds)
+        columns["p_holm"] = P_HOLM
         notes.append(
             "change of accuracy: from the original form, over the same items, in points; "
             f"p: {MCNEMAR}, adjusted over forms (Holm); intervals are not adjusted"

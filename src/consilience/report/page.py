@@ -43,7 +43,7 @@ from consilience.report.export import html_text
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, VIOLATIONS, Summary
 from consilience.report.table import (
-    CI,
+    LOW_HIGH,
     NAN,
     Cell,
     Column,
@@ -421,8 +421,8 @@ def _group_table(run: RunView, lead: str) -> Table:
 
 VIOLATION_RATES: Columns = {
     "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
-    "n": Column("applicable", "count"), "value": Column("violated", "share"),
-    ("low", "high"): Column(CI, "share"), "chance": Column("expected by chance", "share", "chance"),
+    "n": Column("applicable", "count"), "value": Column("violated", "share", bounds=LOW_HIGH),
+    "chance": Column("expected by chance", "share", "chance"),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from consilience.core.text import counted, spread
 from consilience.metrics.measure import FEWEST, legible
 from consilience.metrics.registry import label_of
 from consilience.report.export import table_text
-from consilience.report.table import CI, DASH, NAN, NO_DATA, Cell, Column, Table, Value
+from consilience.report.table import DASH, LOW_HIGH, NAN, NO_DATA, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
@@ -105,14 +105,14 @@ class Summary:
     def table(self) -> Table:
         """The summary as a table; the groups and the notes are below it."""
         columns = [
-            Column("metric"), Column("%", "share"), Column(CI, "share"),
-            Column("majority", "share"), Column("meaning"),
+            Column("metric"), Column("%", "share", bounds=LOW_HIGH), Column("majority", "share"),
+            Column("meaning"),
         ]  # fmt: skip
         rows: list[list[Value]] = []
         for row in self.rows:
             chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
-            cells = row.value, Cell(low=row.low, high=row.high), row.baseline
-            rows.append([row.label, *cells, row.meaning + chance])
+            number = Cell(row.value, low=row.low, high=row.high)
+            rows.append([row.label, number, row.baseline, row.meaning + chance])
         notes = [*self._explanations()]
         if self.least:
             least, most = (

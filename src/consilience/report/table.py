@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Literal
 
 import polars as pl
@@ -25,6 +26,7 @@ STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 DASH = "A dash means"  # begins a note on cells that show "-"
 NO_DATA = f"{DASH} undefined"  # there are no data, or nothing varied
 CI = "95 % CI"
+LOW_HIGH = ("low", "high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class Column:
     short: str = ""  # The heading on a narrow screen; empty for the same one
     digits: int = 1  # Digits after the decimal point of a share, points or a number
     is_extra: bool = False  # Whether a narrow screen leaves it out before other columns
+    bounds: tuple[str, str] | None = None
+    """The columns of a data frame with the bounds of an interval, which texts show in a column of
+    its own; but for ``LOW_HIGH`` a narrow screen leaves it out first."""
 
     @property
     def is_number(self) -> bool:
@@ -45,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One text, number or interval; the bounds are shown where there is no value."""
+    """A text, or a number with its interval."""
 
     value: str | float | None = None  # The text or number; None or NaN if there is none
     std: float = NAN
@@ -53,11 +58,6 @@ class Cell:
     high: float = NAN
     digits: int | None = None  # Digits after the decimal point; None for those of the column
     mark: str = ""  # What is appended to the number, such as a reference to a note
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether both bounds are known."""
-        return not (math.isnan(self.low) or math.isnan(self.high))
 
     @property
     def number(self) -> float | None:
@@ -82,12 +82,9 @@ class Table:
     """The block of each row, which has a heading of its own; empty without blocks."""
     rules: Collection[int] = ()  # Rows that a line follows on a screen
 
-    def cells(self, row: int) -> list[Cell]:
-        return [value if isinstance(value, Cell) else Cell(value) for value in self.rows[row]]
-
     def grid(self) -> list[list[Cell]]:
         """The cells of all rows."""
-        return [self.cells(row) for row in range(len(self.rows))]
+        return [[of if isinstance(of, Cell) else Cell(of) for of in row] for row in self.rows]
 
     def by_block(self) -> Iterator[tuple[str | None, list[tuple[Cell, Column]]]]:
         """The cells of each row with their columns, after the block that begins there, if any."""
@@ -108,12 +105,17 @@ def text_of(cell: Cell, column: Column) -> str:
     if isinstance(cell.value, str):
         return cell.value
     digits = column.digits if cell.digits is None else cell.digits
-    if cell.value is not None and not math.isnan(cell.value):
-        return number_text(cell.value, column.kind, digits) + cell.mark
-    if cell.value is None and cell.has_interval:
-        bounds = (number_text(bound, column.kind, digits) for bound in (cell.low, cell.high))
-        return " to ".join(bounds)
-    return "-" + cell.mark
+    return (
+        "-" if cell.number is None else number_text(cell.number, column.kind, digits)
+    ) + cell.mark
+
+
+def interval_of(cell: Cell, column: Column) -> str:
+    """The interval of a cell; empty unless both bounds are known."""
+    digits = column.digits if cell.digits is None else cell.digits
+    bounds = cell.low, cell.high
+    is_known = not any(map(math.isnan, bounds))
+    return " to ".join(number_text(bound, column.kind, digits) for bound in bounds) * is_known
 
 
 def spread_of(cell: Cell, column: Column) -> str:
@@ -138,16 +140,10 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
     return ">100" if is_above else f"{round(shown, digits) + 0:.{digits}f}"
 
 
-def bounds_of(row: Mapping[str, Any], low: str = "low", high: str = "high") -> Cell:
-    """An interval, from the columns of its bounds; a bound may be null."""
-    lower, upper = (NAN if row[name] is None else row[name] for name in (low, high))
-    return Cell(low=lower, high=upper)
-
-
 Row = Mapping[str, Any]
 
-Columns = Mapping[str | tuple[str, str], Column]
-"""The columns of a data frame by name, in the order in which they are shown; two names: bounds."""
+Columns = Mapping[Any, Column]
+"""The columns of a data frame by name, in the order in which they are shown."""
 
 
 def frame_table(
@@ -164,37 +160,42 @@ def frame_table(
     """
     records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
     names = {name for record in records for name in record}
-    known = {
-        name: column
-        for name, column in columns.items()
-        if not records or names >= {*([name] if isinstance(name, str) else name)}
-    }
-    rows = [
-        [
-            row.get(name, missing)
-            if isinstance(name, str)
-            else bounds_of(row, *name) if name[0] in row else missing
-            for name in known
-        ]
-        for row in records
-    ]  # fmt: skip
+    known = {name: of for name, of in columns.items() if name in names or not records}
+    rows = [[_value_of(row, *of, missing) for of in known.items()] for row in records]
     return Table(title, list(known.values()), rows, notes, blocks)
 
 
-def for_page(table: Table) -> Table:
-    """The table without empty columns, each interval in the cell of its number.
+def _value_of(row: Row, name: Any, column: Column, missing: Value) -> Value:
+    value: Value = row.get(name, missing)
+    if not column.bounds or column.bounds[0] not in row:
+        return value
+    low, high = (NAN if row[bound] is None else row[bound] for bound in column.bounds)
+    return replace(value if isinstance(value, Cell) else Cell(value), low=low, high=high)
 
-    A page shows it below the number, and the title says so.
+
+def as_text(table: Table, *, every: bool = False) -> Table:
+    """The table with each interval as a text in a column after its number.
+
+    ``every``: also the intervals of columns without ``bounds``.
     """
-    table = without_empty_columns(table)
-    merged = [at for at, column in enumerate(table.columns) if column.heading == CI]
-    rows = table.grid()
-    for cells in rows:
-        for at in merged:
-            cells[at - 1] = replace(cells[at - 1], low=cells[at].low, high=cells[at].high)
-    where = f"; below a number its {CI}" * any(cell.has_interval for row in rows for cell in row)
-    whole = replace(table, title=table.title + where, rows=rows)
-    return whole.only([at for at in range(len(table.columns)) if at not in merged])
+    columns, rows = list[Column](), [list[Value]() for _ in table.rows]
+    for at, column in enumerate(table.columns):
+        intervals = [interval_of(cells[at], column) for cells in table.grid()]
+        is_apart = bool(column.bounds) or (every and any(intervals))
+        is_extra = column.is_extra or column.bounds != LOW_HIGH
+        interval = Column(CI, column.kind, is_extra=is_extra)
+        columns += [replace(column, bounds=None), interval][: 1 + is_apart]
+        for row, cells, text in zip(rows, table.grid(), intervals, strict=True):
+            missing = "" if cells[at].value == "" else "-"
+            row.extend([cells[at], Cell(text or missing)][: 1 + is_apart])
+    return replace(table, columns=columns, rows=rows)
+
+
+def for_page(table: Table) -> Table:
+    """The table without empty columns; the title says where a page shows its intervals."""
+    has_intervals = any(interval_of(*pair) for _, row in table.by_block() for pair in row)
+    title = table.title + f"; below a number its {CI}" * has_intervals
+    return replace(without_empty_columns(table), title=title)
 
 
 def without_empty_columns(table: Table) -> Table:
@@ -224,42 +225,36 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     ``rule``: the character of the lines between rows. A word that is wider than the screen stays
     whole.
     """
+    table = as_text(table)
     texts = [[_text(*pair) for pair in row] for _, row in table.by_block()]
     shown, headings, widths = _fitted(table.columns, texts, width)
-    fitting = table.only(shown)
-    titles = _wrap(table.title, width) if table.title else []
-    lines = [Text(line, style="table.title") for line in titles]
+    lines = [Text(line, "table.title") for line in _wrap(table.title, width) if table.title]
 
     def add_row(cells: Sequence[Lines], style: str = "") -> None:
-        for at in range(max(map(len, cells))):
-            line = Text()
-            for column, cell, room in zip(fitting.columns, cells, widths, strict=True):
-                text = cell[at] if at < len(cell) else ""
-                space = " " * (room - cell_len(text))
-                line.append(space + text if column.is_number else text + space, style)
-                line.append(" " * BETWEEN)
-            lines.append(line)
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [
+                " " * (room - cell_len(text)) + text
+                if table.columns[at].is_number
+                else text + " " * (room - cell_len(text))
+                for at, text, room in zip(shown, parts, widths, strict=True)
+            ]
+            lines.append(Text((" " * BETWEEN).join(padded).rstrip(), style))
 
     if any(any(heading) for heading in headings):
         height = max(map(len, headings))
-        at_bottom = [[""] * (height - len(heading)) + heading for heading in headings]
-        add_row(at_bottom, "table.header")
-    for at, (block, _) in enumerate(fitting.by_block()):
+        add_row([[""] * (height - len(of)) + of for of in headings], "table.header")
+    for at, (block, _) in enumerate(table.by_block()):
         lines += map(Text, _wrap(f"{block}:", width) if block else [])
-        cells = [_wrap(texts[at][column], room) for column, room in zip(shown, widths, strict=True)]
-        add_row(cells)
+        add_row([_wrap(texts[at][of], room) for of, room in zip(shown, widths, strict=True)])
         if at in table.rules:
             lines.append(Text(rule * _total(widths)))
-    notes = all_notes(fitting)
+    notes = all_notes(table.only(shown))
     left_out = [column.heading for at, column in enumerate(table.columns) if at not in shown]
     if left_out:
         names = ", ".join(dict.fromkeys(left_out))
-        notes.append(
-            f"Not shown at this width: {names}. A wider terminal or a pipe shows all columns."
-        )
-    lines += [Text(line, style="table.caption") for note in notes for line in _wrap(note, width)]
-    for line in lines:
-        line.rstrip()
+        wider = "A wider terminal or a pipe shows all columns."
+        notes.append(f"Not shown at this width: {names}. {wider}")
+    lines += [Text(line, "table.caption") for note in notes for line in _wrap(note, width)]
     return Text("\n").join(lines)
 
 
@@ -268,41 +263,33 @@ def _fitted(
 ) -> tuple[list[int], list[Lines], list[int]]:
     """The columns that fit a screen: their positions, headings and widths.
 
-    At least two: extra ones and those on the right are left out first. Headings are wrapped at
-    words, then shortened; then texts are wrapped, first those on the left.
+    Headings are shortened and wrapped at words, and texts are wrapped, first those on the left.
+    What still does not fit is left out, but for two columns: extra ones, then those on the right.
     """
     cells = [[row[at] for row in texts] for at in range(len(columns))]
-    natural = [_width_of(line for text in rows for line in text.split("\n")) for rows in cells]
-    words = [
-        whole if column.is_number else _width_of(word for text in rows for word in text.split())
-        for column, rows, whole in zip(columns, cells, natural, strict=True)
-    ]
-    partial = [
-        max(word, min(whole, width // 4)) for word, whole in zip(words, natural, strict=True)
+    natural = [_width_of(line for text in of for line in text.split("\n")) for of in cells]
+    least = [
+        whole if of.is_number else max(_width_of(" ".join(rows).split()), min(whole, width // 4))
+        for of, rows, whole in zip(columns, cells, natural, strict=True)
     ]
 
-    def wrapped(headings: Iterable[str]) -> list[Lines]:
-        """Headings in the width of their cells, or of their longest words."""
+    def wrapped(headings: Sequence[str]) -> list[Lines]:
         rooms = zip(headings, natural, strict=True)
         return [_wrap(text, max(room, _width_of(text.split()))) for text, room in rooms]
 
-    whole = wrapped(column.heading for column in columns)
-    short = wrapped(column.short or column.heading for column in columns)
-    forms = [([[column.heading] for column in columns], natural), (whole, natural)]
-    forms += [(short, natural), (short, partial)]
+    long = [column.heading for column in columns]
+    short = [column.short or column.heading for column in columns]
+    forms = [([[of] for of in long], natural), (wrapped(long), natural), (wrapped(short), least)]
     left_out = sorted(range(len(columns)), key=lambda at: (not columns[at].is_extra, -at))
-    choices = [
-        [at for at in range(len(columns)) if at not in left_out[:count]]
-        for count in range(max(1, len(columns) - 1))
-    ]
-    attempts = [(shown, *form) for shown in choices for form in forms]
-    for shown, headings, least in [*attempts, (choices[-1], short, words)]:
-        floors = [max(least[at], _width_of(headings[at])) for at in shown]
-        widths = [max(floor, natural[at]) for floor, at in zip(floors, shown, strict=True)]
-        for at, floor in enumerate(floors):
-            widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
-        if _total(widths) <= width:
-            break
+    for count in range(max(1, len(columns) - 1)):
+        shown = [at for at in range(len(columns)) if at not in left_out[:count]]
+        for headings, narrow in forms:
+            floors = [max(narrow[at], _width_of(headings[at])) for at in shown]
+            widths = [max(floor, natural[at]) for floor, at in zip(floors, shown, strict=True)]
+            for at, floor in enumerate(floors):
+                widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
+            if _total(widths) <= width:
+                return shown, [headings[at] for at in shown], widths
     return shown, [headings[at] for at in shown], widths
 
 

@@ -16,7 +16,7 @@ from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_
 from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.options.commands import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
-from consilience.report.table import NAN, Cell, Column, Table, Value, text_of
+from consilience.report.table import LOW_HIGH, NAN, Cell, Column, Table, Value, text_of
 from consilience.reproduce import calum, claims, pararel
 from consilience.reproduce.recipe import (
     ADDED,
@@ -156,22 +156,23 @@ def _text(cell: Cell) -> str:
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
     """For a screen: a row a number, the paper's, ours with its interval, the difference."""
     one_column = numbers["column"].n_unique() == 1
-    headings = ("paper", "ours", "95 % CI", "difference")
-    columns = [Column(""), *(Column(heading, "number") for heading in headings), Column("")]
+    numbers_of = (Column("ours", "number", bounds=LOW_HIGH), Column("difference", "number"))
+    columns = [Column(""), Column("paper", "number"), *numbers_of, Column("")]
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
         if chosen.height > 1:
-            rows.append([str(name), *[""] * 5])
+            rows.append([str(name), *[""] * 4])
         for row in chosen.iter_rows(named=True):
             label = f"  {row['column']}"
             if chosen.height == 1:
                 label = str(name) if one_column else f"{name}: {row['column']}"
             digits = DIGITS.get(row["unit"], max(1, row["digits"]))
-            interval = Cell(low=row["low"], high=row["high"], digits=digits)
+            paper, ours = _cells(row)
+            ours = replace(ours, low=row["low"], high=row["high"], digits=digits)
             difference = Cell() if row["unit"] == "p<" else Cell(row["difference"], digits=digits)
             verdict = row["verdict"].split(":")[0]
-            rows.append([label, *_cells(row), interval, difference, verdict])
+            rows.append([label, paper, ours, difference, verdict])
         blocks += [str(group)] * (len(rows) - len(blocks))
     return Table(title, columns, rows, blocks=blocks)
 

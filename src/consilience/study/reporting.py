@@ -14,14 +14,15 @@ from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted
 from consilience.metrics.measure import legible, mean_over_runs
-from consilience.metrics.registry import label_of, short_label_of
+from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.probing import count_run
 from consilience.report.cautions import by_run
 from consilience.report.comparison_tables import difference_columns, tests_of
 from consilience.report.export import Output, save_table
+from consilience.report.metric_tables import metric_column
 from consilience.report.summary import KEY
-from consilience.report.table import CI, Column, Table, frame_table
+from consilience.report.table import Column, Table, frame_table
 from consilience.results.comparing import compare_opened
 from consilience.runs.run import Run
 from consilience.study import Study, StudyRun, read_study
@@ -32,11 +33,10 @@ Notes = defaultdict[str, list[str]]  # Cautions by model and cell
 
 def _wide(rows: pl.DataFrame, title: str, notes: Sequence[str]) -> Table:
     """One row for each model in each cell and seed, with each number and its interval."""
-    columns: dict[str | tuple[str, str], Column] = {"model": Column("model")}
+    columns = {"model": Column("model")}
     for name in rows["metric"].unique(maintain_order=True):
-        columns[f"value_{name}"] = Column(label_of(name), "share", short_label_of(name))
+        columns[f"value_{name}"] = metric_column(name, (f"low_{name}", f"high_{name}"))
         columns[f"std_{name}"] = Column("std", "share")
-        columns[f"low_{name}", f"high_{name}"] = Column(CI, "share", is_extra=True)
     columns["items"] = Column("items", "count", is_extra=True)
     index = [name for name in ("cell", "model", "seed", "items") if name in rows.columns]
     values = [name for name in ("value", "std", "low", "high") if name in rows.columns]

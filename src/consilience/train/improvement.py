@@ -27,8 +27,8 @@ from consilience.probing import CountedRun, probe
 from consilience.report.cautions import Known, cautions
 from consilience.report.comparison_tables import comparison_table, verdict
 from consilience.report.export import Output
-from consilience.report.metric_tables import POINTS
-from consilience.report.table import CI, Column, Columns, Table, frame_table
+from consilience.report.metric_tables import DIFFERENCE
+from consilience.report.table import LOW_HIGH, Column, Columns, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, quiet_transformers, refuse_device
@@ -260,8 +260,7 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     ]  # fmt: skip
     columns: Columns = {
         "what": Column("what"), "before": Column("before", "share"),
-        "after": Column("after", "share"), "difference": POINTS,
-        ("low", "high"): Column(CI, "points"), "harm": Column("harm"),
+        "after": Column("after", "share"), **DIFFERENCE, "harm": Column("harm"),
     }  # fmt: skip
     notes = [f"harm: none where the 95 % interval ends within {MARGIN:g} points of no change"]
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
@@ -278,8 +277,8 @@ def seed_table(means: pl.DataFrame, count: int) -> Table:
     """The means over seeds (``over_seeds``), in points."""
     rows = [{**row, "metric": label_of(row["metric"])} for row in means.to_dicts()]
     columns: Columns = {
-        "metric": Column("metric"), "value": Column("mean", "points"),
-        "std": Column("std", "points"), ("low", "high"): Column(CI, "points"),
+        "metric": Column("metric"), "value": Column("mean", "points", bounds=LOW_HIGH),
+        "std": Column("std", "points"),
     }  # fmt: skip
     return frame_table(rows, f"Mean differences of {count} seeds, in points", columns)
 

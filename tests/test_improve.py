@@ -523,8 +523,8 @@ def test_differences_of_several_seeds_have_means():
     (row,) = means.to_dicts()
     assert (row["value"], row["std"], row["runs"]) == pytest.approx((0.3, 0.07**0.5, 3))
     assert row["high"] == pytest.approx(0.3 + 4.302653 * (0.07 / 3) ** 0.5)
-    (cells,) = seed_table(means, 3).rows
-    assert cells[:2] == ["Accuracy", pytest.approx(0.3)]
+    ((name, mean, _),) = seed_table(means, 3).grid()
+    assert (name.value, mean.value, mean.high) == ("Accuracy", pytest.approx(0.3), row["high"])
 
 
 def test_a_folder_belongs_to_the_weights_of_its_training(model_folder, tmp_path):

@@ -20,7 +20,7 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.endpoints.client import Client
 from consilience.options.commands import ProbeOptions
 from consilience.plans.asking import judge
-from consilience.probing import Part, probe, sample, sample_size
+from consilience.probing import probe, sample, sample_size
 from consilience.report.page import repeat
 from consilience.runs.folder import record_of
 from replay_server import completion, replay
@@ -132,10 +132,10 @@ def floor(folder, model="wavering", **options):
 
 
 def test_what_changes_is_counted(tmp_path):
-    table = floor(tmp_path, limit=10, noise_floor=20)
+    table = floor(tmp_path, limit=10, noise_floor=39)
     assert dict(table.schema) == METRICS_SCHEMA
-    assert table.select("over", "kind", "value", "n").rows() == [("all", "whole", 1, 20)]
-    unseen = 1 - 0.025 ** (1 / 10)  # of ten facts, all of which changed in both variants
+    assert table.select("over", "kind", "value", "n").rows() == [("all", "whole", 1, 39)]
+    unseen = 1 - 0.025 ** (1 / 10)  # of ten facts, all of which changed
     assert table.select("low", "high").row(0) == pytest.approx((1 - unseen, 1))
 
 
@@ -226,27 +226,15 @@ def test_how_many_prompts_are_sent_again():
     assert sample_size(2000, 0) == 0
 
 
-def test_the_sample_is_of_answered_prompts_of_few_groups():
-    """32 prompts are 8 of each of 4 of the 9 groups: 4 items in 2 variants, which have answers."""
-
-    def group(name, answer):
-        answers = [{"item": f"{name}{i}", "variant_index": v, "variant": str(v), "answer": answer}
-                   for i in range(20) for v in range(5)]  # fmt: skip
-        return Part(pl.DataFrame(answers, schema_overrides={"answer": pl.String}), None)
-
-    groups = [group(name, "x") for name in "abcdefghi"]
-    parts = sample(groups, 32, seed=1)
-    assert [(len(part.items), len(part.variants)) for part in parts] == [(4, 2)] * 4
-    assert [part.first.height for part in parts] == [8] * 4
-    again = sample(groups, 32, seed=1)
-    assert [part.items for part in again] == [part.items for part in parts]
-    assert sample([group("a", None)], 32, seed=1) == []
-    assert sample([], 0, seed=1) == []
-    seventh = pl.col("item").str.ends_with("7")
-    small = [Part(one.answers.filter(seventh), None) for one in groups]
-    for size in (1, 2, 5, 32, 45, 90, 100):
-        sampled = sum(part.first.height for part in sample(small, size, seed=1))
-        assert sampled == min(size, 9 * 2 * 5)
+def test_the_sample_is_of_rows_that_have_answers():
+    tables = {name: pl.DataFrame({"answer": [None, *"abcd"]}) for name in "xyz"}
+    rows = sample(tables, 6, seed=1)
+    assert rows == sample(tables, 6, seed=1) != sample(tables, 6, seed=2)
+    assert sum(map(len, rows.values())) == 6 and 0 not in [
+        row for of in rows.values() for row in of
+    ]
+    assert sample(tables, 10**6, seed=1) == {name: [1, 2, 3, 4] for name in "xyz"}
+    assert sample(tables, 0, seed=1) == sample({"x": tables["x"][:1]}, 3, seed=1) == {}
 
 
 def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -153,27 +153,15 @@ def _noise_floor(
     wanted = options.noise_floor
     if not wanted and getattr(queries.model, "client", None) is None:
         return None
-
-    def as_written(answers: pl.DataFrame) -> pl.DataFrame:
-        """Answers before a judge merged them: which ones are merged depends on all of them."""
-        if not is_judge(options.match) or "text" not in answers.columns:
-            return answers
-        return answers.with_columns(option=None, answer="text")
-
-    def ask(name: str, items: Sequence[str], variants: Sequence[int]) -> pl.DataFrame:
-        part = queries.group(name).only(items, variants)
-        return as_written(queries.ask(part, lambda done: None))
-
-    groups = [Part(as_written(of), partial(ask, name)) for name, of in tables.items()]
-    prompts = sum(group.answers.height for group in groups)
-    parts = sample(groups, sample_size(prompts, wanted), options.seed)
-    sampled = sum(part.first.height for part in parts)
+    prompts = sum(answers.height for answers in tables.values())
+    rows = sample(tables, sample_size(prompts, wanted), options.seed)
+    sampled = sum(map(len, rows.values()))
     known = noise_floor_of(folder.path)
     if known is not None and known.height:
         complete = known.select((pl.col("n") + pl.col("n_excluded")).min() >= sampled).item()
         if complete or not wanted:
             return known
-    if not parts:
+    if not rows:
         if wanted is None:
             few = f"{counted(prompts, 'prompt')}: too few to measure the noise"
             folder.note([f"{few} floor of the server; --noise-floor 30 measures it"])
@@ -181,7 +169,8 @@ def _noise_floor(
     folder.begin("noise floor")
     try:
         with progress.steps("noise floor", sampled, "prompts") as advance:
-            return noise_floor(parts, advance)
+            merged = is_judge(options.match)
+            return noise_floor(queries, tables, rows, advance, are_merged=merged)
     except ConsilienceError as error:
         if wanted:
             raise
@@ -321,85 +310,58 @@ def _timed(queries: Queries, sizes: Mapping[str, int], left: int) -> dict[str, A
 MOST, SHARE = 64, 20
 """Of a sample whose size nobody chose: its prompts at most, and how many times more the run has."""
 
-TOGETHER, VARIANTS = 8, 2  # Prompts of each group in a sample; variants of each item
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A group of a run, and the items and the variants of it, by position, that are asked again."""
-
-    answers: pl.DataFrame  # The answers of the run
-    ask: Callable[[Sequence[str], Sequence[int]], pl.DataFrame]
-    items: Sequence[str] = ()
-    variants: Sequence[int] = ()
-
-    @property
-    def first(self) -> pl.DataFrame:
-        is_in = pl.col("item").is_in(self.items) & pl.col("variant_index").is_in(self.variants)
-        return self.answers.filter(is_in)
-
 
 def sample_size(prompts: int, wanted: int | None) -> int:
     """How many of the ``prompts`` of a run are sent again; see ``MOST``."""
     return min(MOST, prompts // SHARE) if wanted is None else min(wanted, prompts)
 
 
-def sample(groups: Sequence[Part], size: int, seed: int) -> list[Part]:
-    """``size`` prompts that have answers, drawn by the seed: some items of some groups.
-
-    Fewer where the groups have fewer. Of each group two variants, more where it has few items.
-    """
-    generator = random.Random(seed)
-    answered = [group for group in groups if group.answers["answer"].count()]
-    groups_wanted, parts, left = min(len(answered), max(1, size // TOGETHER)), list[Part](), size
-    for at, group in enumerate(generator.sample(answered, len(answered))):
-        if left <= 0:
-            break
-        share = -(-left // max(1, groups_wanted - at))
-        rows = group.answers.drop_nulls("answer")
-        items = rows["item"].unique(maintain_order=True).to_list()
-        positions = rows["variant_index"].unique(maintain_order=True).to_list()
-        several = min(max(VARIANTS, -(-share // len(items))), len(positions), share)
-        variants = sorted(generator.sample(positions, several))
-        drawn = generator.sample(items, min(len(items), -(-share // several)))
-        whole, rest = divmod(share, several)
-        chosen = (drawn[:whole], variants), (drawn[whole:], variants[:rest])
-        of_group = [replace(group, items=some, variants=of_some) for some, of_some in chosen]
-        parts += [part for part in of_group if part.items]
-        left -= sum(part.first.height for part in of_group if part.items)
-    return parts
+def sample(tables: Mapping[str, pl.DataFrame], size: int, seed: int) -> dict[str, list[int]]:
+    """Rows of the answers of each group: ``size`` of those with an answer, drawn by the seed."""
+    given = {name: of["answer"].is_not_null().arg_true() for name, of in tables.items()}
+    answered = [(name, row) for name, rows in given.items() for row in rows]
+    rows_of = dict[str, list[int]]()
+    for name, row in sorted(random.Random(seed).sample(answered, min(size, len(answered)))):
+        rows_of.setdefault(name, []).append(row)
+    return rows_of
 
 
-def noise_floor(parts: Sequence[Part], advance: Advance = lambda done: None) -> pl.DataFrame:
+def noise_floor(
+    queries: Queries,
+    tables: Mapping[str, pl.DataFrame],
+    rows: Mapping[str, Sequence[int]],
+    advance: Advance,
+    *,
+    are_merged: bool,
+) -> pl.DataFrame:
     """A row of the metrics table: the share of the answers of a sample that changed.
 
+    ``rows``: those of the answers in ``tables`` that are asked again. ``are_merged``: whether a
+    judge merged written answers, of which the texts are compared: what is merged depends on all.
     ``n``: the prompts that were answered twice. An item is a cluster of them. NaN where there are
     none.
     """
+
+    def said(answers: pl.DataFrame) -> pl.Series:
+        if are_merged and "text" in answers.columns:
+            return answers["text"]
+        options = [pl.format("option {}", "option")] * ("option" in answers.columns)
+        return answers.select(pl.coalesce(*options, "answer")).to_series()
+
     changed, items = list[float](), list[str]()
-    for part in parts:
-        now = part.ask(part.items, part.variants)
-        again = dict(zip(now.select("item", "variant").iter_rows(), _said(now), strict=True))
-        columns = part.first.select("group", "item", "variant").iter_rows()
-        for (group, item, variant), before in zip(columns, _said(part.first), strict=True):
-            after = again.get((item, variant))
-            changed.append(NAN if None in (before, after) else float(before != after))
-            items.append(f"{group}\n{item}")
-        advance(now.height)
+    for name, of_group in rows.items():
+        group, before = queries.group(name), tables[name][of_group]
+        asks = [group.asks[row] for row in of_group]
+        again = queries.ask(replace(group, asks=asks), advance)
+        pairs = zip(said(before), said(again), strict=True)
+        changed += [NAN if None in pair else float(pair[0] != pair[1]) for pair in pairs]
+        items += [f"{name}\n{item}" for item in before["item"]]
     tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
         "metric": NOISE_FLOOR, "over": "all", "group": "", "kind": "whole", "level": "",
         **asdict(estimates({"": tally})[""]), "std": NAN,
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)
-
-
-def _said(answers: pl.DataFrame) -> list[str | None]:
-    """The answers; where options were chosen, by their position."""
-    if "option" not in answers.columns:
-        return list(answers["answer"])
-    option = pl.format("option {}", "option")
-    return list(answers.select(pl.coalesce(option, "answer")).to_series())
 
 
 @dataclass(frozen=True, eq=False)

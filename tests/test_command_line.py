@@ -449,7 +449,7 @@ def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_p
 
 
 def test_a_bug_of_ours_is_status_1_with_a_traceback():
-    code = "import sys\nfrom consilience import cli\nfrom consilience.authoring import named_suites\nsys.argv = ['c', 'suite', 'list']\nnamed_suites.suites = None\ncli.main()"
+    code = "import sys\nfrom consilience import cli\nfrom consilience.authoring import checks as named_suites\nsys.argv = ['c', 'suite', 'list']\nnamed_suites.suites = None\ncli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, "Traceback" in run.stderr) == (1, True)
 

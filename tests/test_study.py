@@ -266,7 +266,6 @@ def test_a_worker_ends_with_the_command(number, tmp_path):
 import sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import study_workers
-from consilience.app import process
 from consilience.study import running
 if __name__ == "__main__":
     running.ask = study_workers.sleeps

@@ -14,7 +14,7 @@ import polars as pl
 import vl_convert
 
 from consilience import open_run
-from consilience.reproduce.recipe import paper_numbers
+from consilience.reproduce import paper_numbers
 
 GROUP = "continent"
 """The relation whose answers are drawn."""

@@ -3,6 +3,7 @@
 import getpass
 import hashlib
 import json
+import shlex
 import shutil
 import socket
 from pathlib import Path
@@ -16,7 +17,7 @@ from conftest import eee_validator
 from consilience.files.read import parquet_metadata
 from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.probing import count_run, probe
-from consilience.publish.publication import (
+from consilience.publish import (
     filled,
     public_command,
     public_model,
@@ -252,6 +253,10 @@ def test_the_published_command_has_no_folder():
     }  # fmt: skip
     known = f"consilience probe --model {ID} --suite x --groups a,b --limit 3"
     assert public_command(options, ID, "x") == f"{known} --vary order=rotations --generate"
+    for public in ("--data hub:validation", "--template plain", r"--match 'regex:(\d+)/\d+'"):
+        name, value = shlex.split(public.removeprefix("--"))
+        assert public_command(options | {name: value}, ID, "x").startswith(known[:30])
+        assert public in public_command(options | {name: value}, ID, "x")
     for private in (
         {"data": "pairs.tsv"}, {"template": "{question}"}, {"vary": ["order", "template=t.toml"]},
         {"vary": ["template=/a/b"]}, {"match": "f.py:g"}, {"columns": ["a=b"]}, {"suite": None},

@@ -16,10 +16,8 @@ from consilience.metrics.statistics import holm
 from consilience.options.commands import ReproduceOptions
 from consilience.report.export import as_markdown
 from consilience.report.table import NO_DATA, fitted_text
-from consilience.reproduce import pararel
+from consilience.reproduce import Measured, Recipe, Work, paper_numbers, pararel
 from consilience.reproduce.calum import GROUPS, VARIANTS
-from consilience.reproduce.claims import counted
-from consilience.reproduce.recipe import Measured, Recipe, Work, paper_numbers
 from consilience.reproduce.reproduction import (
     BESIDE_SCHEMA,
     RECIPES,
@@ -27,6 +25,7 @@ from consilience.reproduce.reproduction import (
     beside,
     beside_layout,
     beside_table,
+    counted,
     make,
 )
 from consilience.suites.facts import _RELATIONS
@@ -48,7 +47,7 @@ other,9,,Eve,Right,1,,percent
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     (tmp_path / "papers.csv").write_text(PAPER)
-    monkeypatch.setattr("consilience.reproduce.recipe.files", lambda package: tmp_path)
+    monkeypatch.setattr("consilience.reproduce.files", lambda package: tmp_path)
 
 
 class Folder:

@@ -168,8 +168,8 @@ def publish_run(
     Only named fields are written: numbers, versions, the model and the suite. Texts of the suite
     need --licence. Nothing is sent; docs/report.md says how to.
     """
-    from consilience.publish import publication
-    return publication.publish(run, format, out, model_id, licence, organization, progress)
+    from consilience.publish import publish as publish_run
+    return publish_run(run, format, out, model_id, licence, organization, progress)
 
 
 study_group = Group("study", "Ask many models many suites, and report all runs together.", program)

@@ -16,7 +16,7 @@ from consilience.authoring.annotation import score_sheets
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.commands import FinetuneOptions
 from consilience.report.table import Column, Table
-from consilience.reproduce.recipe import (
+from consilience.reproduce import (
     Measured,
     MissingError,
     Numbers,

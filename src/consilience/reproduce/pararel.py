@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from consilience.metrics.statistics import NAN, holm
 from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.report.export import Output
 from consilience.report.table import Column, Table
-from consilience.reproduce.recipe import (
+from consilience.reproduce import (
     ADDED,
     Measured,
     Numbers,
@@ -40,7 +39,6 @@ SEED = 42
 AFTER = f"seed-{SEED}/after"  # The run after a training, in its folder
 
 LAMBDAS = (0.1, 0.5, 1.0)  # Tried in Section 8.2; validation chooses
-CHOSEN_BY = ("consistent_accuracy", "corrected_consistency")  # The second one decides ties
 FACTS = 100  # Of each relation whose vectors are clustered
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
@@ -268,11 +266,9 @@ def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[float, Path]:
         for weight in LAMBDAS
     }
 
-    def rank(weight: float) -> list[float]:
-        values = (tried[weight][1].get(metric, NAN) for metric in CHOSEN_BY)
-        return [-math.inf if math.isnan(value) else value for value in values]
+    from consilience.train.consistency import rank
 
-    best = max(reversed(LAMBDAS), key=rank)
+    best = max(reversed(LAMBDAS), key=lambda one: rank(tried[one][1], "consistent_accuracy"))
     return best, tried[best][0]
 
 

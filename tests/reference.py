@@ -161,3 +161,48 @@ def decoder_sum(model, ids, prefix, target, first=0):
 def _sum(logits, tokens):
     steps = logits.double().log_softmax(-1)
     return sum(steps[at, token].item() for at, token in enumerate(tokens))
+
+
+class Plain:
+    """A model of transformers that reads and writes one text at a time."""
+
+    def __init__(self, model, tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self.start = getattr(model.config, "decoder_start_token_id", None)
+        self.is_decoder = model.config.is_encoder_decoder
+
+    @torch.no_grad()
+    def logits(self, ids, written):
+        """Logits (token, entry) of each of the written tokens and of the next one."""
+        if self.is_decoder:
+            decoder = torch.tensor([[self.start, *written]])
+            return self.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0]
+        return self.model(torch.tensor([[*ids, *written]])).logits[0, len(ids) - 1 :]
+
+    def total(self, ids, target):
+        """The log-probability of the tokens of a target after what is read."""
+        return _sum(self.logits(ids, target[:-1]), target)
+
+    def tokens(self, ids, most, ends=(), noisy=lambda logits, step: logits):
+        """The most probable tokens up to an end token."""
+        written, tokenizer = [], self.tokenizer
+        ends = {*ends, tokenizer.eos_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id}
+        while len(written) < most:
+            token = int(noisy(self.logits(ids, written)[-1], len(written)).argmax())
+            if token in ends:
+                break
+            written.append(token)
+        return written
+
+    def text(self, ids, most, *, is_line=True, **how):
+        """The most probable text, or its first line."""
+        text = self.tokenizer.decode(self.tokens(ids, most, **how)).strip()
+        return text.split("\n")[0].strip() if is_line else text
+
+
+def written(model, shown, samples=None):
+    """What a model writes, in the order of what is shown."""
+    texts = {}
+    for rows, of_rows in model.write(shown, samples or [1] * len(shown)):
+        texts |= dict(zip(rows.tolist(), of_rows, strict=True))
+    return [texts[row] for row in range(len(shown))]

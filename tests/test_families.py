@@ -28,7 +28,7 @@ from consilience.models.prompts import LONGEST_LABEL, LabelAsker, Writing
 from consilience.plans.presentation import Presentation, Template, present
 from consilience.types import Query
 from pair_builders import MRPC, SAME, by_row, forms_of
-from reference import QUERIES, TEMPLATE, normalised, plain, scores_of, words_of
+from reference import QUERIES, TEMPLATE, Plain, normalised, plain, scores_of, words_of, written
 
 CANDIDATES = words_of("Paris", "Berlin", "Rome", "Madrid", "Oslo", "Oslo in Paris", "New York")
 THREE = QUERIES[::7]  # One of each pattern: the object last, first, in brackets
@@ -53,40 +53,6 @@ REFUSED = {
     ("mamba", "pairs", "score"): "for this kind of AutoModel: AutoModelForSequenceClassification",
 }  # fmt: skip
 """What is refused, with its message."""
-
-
-class Plain:
-    """A model of transformers that is asked one text at a time."""
-
-    def __init__(self, model, tokenizer):
-        self.model, self.tokenizer = model, tokenizer
-        self.start = getattr(model.config, "decoder_start_token_id", None)
-        self.is_decoder = model.config.is_encoder_decoder
-
-    @torch.no_grad()
-    def logprobs(self, ids, written):
-        """Log-probabilities (token, entry) of each of the written tokens and of the next one."""
-        if self.is_decoder:
-            decoder = torch.tensor([[self.start, *written]])
-            logits = self.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0]
-        else:
-            logits = self.model(torch.tensor([[*ids, *written]])).logits[0, len(ids) - 1 :]
-        return logits.double().log_softmax(-1)
-
-    def total(self, ids, target):
-        steps = self.logprobs(ids, target[:-1])
-        return sum(float(step[token]) for step, token in zip(steps, target, strict=True))
-
-    def text(self, ids, most):
-        """The most probable tokens up to an end token, as one line."""
-        written = []
-        ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id}
-        while len(written) < most:
-            token = int(self.logprobs(ids, written)[-1].argmax())
-            if token in {*ends, self.tokenizer.pad_token_id}:
-                break
-            written.append(token)
-        return self.tokenizer.decode(written).strip().split("\n")[0].strip()
 
 
 @pytest.fixture(scope="module")
@@ -127,13 +93,6 @@ def pair_model(tmp_path, loaded):
         return load_pair_classifier(folder, SAME, Loading("cpu")), Plain(model, tokenizer)
 
     return build
-
-
-def written(model, shown):
-    texts = {}
-    for rows, of_rows in model.write(shown, [1] * len(shown)):
-        texts |= dict(zip(rows.tolist(), of_rows, strict=True))
-    return [texts[row] for row in range(len(shown))]
 
 
 def some(family, values):

@@ -5,7 +5,6 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from checks import refused
@@ -16,6 +15,7 @@ from consilience.models.prompts import LONGEST_LABEL
 from consilience.plans.pairs import present_pairs
 from consilience.suites.pairs import TASKS, original, t5_original
 from pair_builders import MRPC, ODD, PAIRS, SAME, forms_of
+from reference import Plain, written
 
 
 @pytest.mark.parametrize(("task", "whole", "bracketed"), [
@@ -80,7 +80,7 @@ def test_the_beginning_of_a_reply_follows_the_turn_of_a_chat(chat, writer):
     assert prompt.endswith(f"?{end}<assistant>a")
     decode = model.model.tokenizer.decode
     assert [*map(decode, targets(model))] == [f" {label}{end}" for label in SAME]
-    assert written(model, [form]) == [reference_text(folder, "causal", prompt)[0]]
+    assert written(model, [form]) == [likeliest(folder, prompt)[0]]
     model = writer(folder, template="{text}?")
     assert model.text(form).endswith("<assistant>") and model.text(form).startswith("<user>Sent")
     assert model.identity["chat"] is True
@@ -118,63 +118,30 @@ def chat(tmp_path, model_folder):
 
 
 @cache
-def plain(folder, kind):
-    """Model and tokenizer as transformers has them; whether it has a chat template."""
-    names = {"seq2seq": "AutoModelForSeq2SeqLM", "causal": "AutoModelForCausalLM"}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = getattr(transformers, names[kind]).from_pretrained(folder).eval()
-    return model, tokenizer, bool(getattr(tokenizer, "chat_template", None))
+def reference(folder):
+    """The model of transformers; what it writes has one line without a chat template."""
+    names = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
+    is_decoder = transformers.AutoConfig.from_pretrained(folder).is_encoder_decoder
+    model = getattr(transformers, names[not is_decoder]).from_pretrained(folder).eval()
+    return Plain(model, transformers.AutoTokenizer.from_pretrained(folder))
 
 
-@torch.no_grad()
-def reference_scores(folder, kind, prompt, label_texts):
-    """One prompt, one label: the sum of the log-probabilities of the label's tokens."""
-    model, tokenizer, chats = plain(folder, kind)
-    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
-    found = []
-    for text in label_texts:
-        if kind == "seq2seq":
-            target = tokenizer(text).input_ids
-            given = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])
-            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits[0]
-        else:
-            target = tokenizer(text if chats else " " + text, add_special_tokens=False).input_ids
-            target = [*target, tokenizer.eos_token_id] if chats else target
-            logits = model(torch.tensor([ids + target])).logits[0, len(ids) - 1 : -1]
-        steps = logits.double().log_softmax(-1)
-        found.append(sum(steps[at, each].item() for at, each in enumerate(target)))
-    return np.array(found)
+def likeliest(folder, prompt, **how):
+    """Of one prompt the text that is written, and its tokens."""
+    one = reference(folder)
+    chats = bool(one.tokenizer.chat_template)
+    ids = one.tokenizer(prompt, add_special_tokens=not chats).input_ids
+    return one.text(ids, LONGEST_LABEL, is_line=not chats, **how), one.tokens(ids, LONGEST_LABEL)
 
 
-@torch.no_grad()
-def reference_text(folder, kind, prompt, ends=()):
-    """One prompt: the likeliest token, again and again, until an end token or twenty of them.
-
-    Without a chat template only their first line.
-    """
-    model, tokenizer, chats = plain(folder, kind)
-    ids = tokenizer(prompt, add_special_tokens=not chats).input_ids
-    written = []
-    while len(written) < LONGEST_LABEL:
-        if kind == "seq2seq":
-            given = torch.tensor([[model.config.decoder_start_token_id, *written]])
-            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=given).logits
-        else:
-            logits = model(torch.tensor([ids + written])).logits
-        token = int(logits[0, -1].argmax())
-        if token in (tokenizer.eos_token_id, tokenizer.pad_token_id, *ends):
-            break
-        written.append(token)
-    text = tokenizer.decode(written).strip()
-    return text if chats else text.split("\n")[0].strip(), written
-
-
-def written(model, forms):
-    """What the model writes behind each form."""
-    found = {}
-    for places, texts in model.write(forms, [1] * len(forms)):
-        found |= dict(zip(places.tolist(), texts, strict=True))
-    return [found[at] for at in range(len(forms))]
+def totals(folder, prompt):
+    """Of one prompt the log-probability of each label with what ends it."""
+    one = reference(folder)
+    chats = bool(one.tokenizer.chat_template)
+    texts = SAME if one.is_decoder or chats else [f" {label}" for label in SAME]
+    targets = [one.tokenizer(text, add_special_tokens=one.is_decoder).input_ids for text in texts]
+    ids = one.tokenizer(prompt, add_special_tokens=not chats).input_ids
+    return [one.total(ids, [*of, *[one.tokenizer.eos_token_id] * chats]) for of in targets]
 
 
 @pytest.fixture(params=["t5", "t5 template", "gpt2", "llama", "chat", "window", "mamba"])
@@ -193,22 +160,22 @@ def test_labels_are_scored_by_all_their_tokens_and_the_likeliest_text_is_written
 ):
     """Read together as one by one, also where every decision is a near tie."""
     model, folder, forms = asked_writer
-    kind, texts = model.identity["kind"], [model.text(form) for form in forms]
-    expected = np.array([reference_scores(folder, kind, text, SAME) for text in texts])
-    likeliest = [reference_text(folder, kind, text)[0] for text in texts]
+    texts = [model.text(form) for form in forms]
+    expected = np.array([totals(folder, text) for text in texts])
+    best = [likeliest(folder, text)[0] for text in texts]
     for most, near in ((1, 1e-4), (10**6, math.inf), (10**6, 1e-4)):
         monkeypatch.setattr(prompted, "MOST_PROMPTS", {"cpu": most})
         model.model.budget, model.model.tie = Budget(most), near
         for scores in model.score(forms):  # sums of -80, in single precision
             np.testing.assert_allclose(scores.totals, expected[scores.rows], rtol=0, atol=1e-4)
-        assert written(model, forms) == likeliest
+        assert written(model, forms) == best
 
 
 def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
     """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
     form, folder = forms_of(PAIRS[:1])[0], chat()
     prompt = writer(folder, template="{text}:").text(form)
-    expected, tokens = reference_text(folder, "causal", prompt)
+    expected, tokens = likeliest(folder, prompt)
     chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
     assert written(writer(folder, template="{text}:"), [form]) == [expected]
 
@@ -232,11 +199,11 @@ def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
     """Some models end a turn with another token than their tokenizer's end: it is no text."""
     form, folder = forms_of(PAIRS[:1])[0], chat()
     prompt = writer(folder, template="{text}:").text(form)
-    _, tokens = reference_text(folder, "causal", prompt)
+    _, tokens = likeliest(folder, prompt)
     turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
     eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
     model = writer(chat(eos_token_id=[eos, turn]), template="{text}:")
-    expected, _ = reference_text(folder, "causal", prompt, ends=(turn,))
+    expected, _ = likeliest(folder, prompt, ends=(turn,))
     assert written(model, [form]) == [expected]
 
 

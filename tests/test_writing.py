@@ -25,6 +25,7 @@ from consilience.plans.questions import (
     asks_of,
     write,
 )
+from reference import Plain, written
 from test_equivalence import Same
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
@@ -52,42 +53,18 @@ def writer(model_folder):
     return load
 
 
-def written(model, prompts, samples=None):
-    """The texts in the order of the prompts."""
-    texts = np.empty(len(prompts), dtype=object)
-    for rows, of_rows in model.write(prompts, samples or [1] * len(prompts)):
-        texts[rows] = of_rows
-    return texts.tolist()
-
-
-@torch.inference_mode()
-def reference(model, asked, sample=1):
-    """One token at a time, of one prompt alone."""
-    read, how = model, model.writing
-    ids, tokens = read.prompt_ids(asked), []
-    continued = Continued.of(ids, False, sample, how)
-    for step in range(how.most_written):
-        if read.is_causal:
-            logits = read.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0, -1]
-        else:
-            start = read.model.config.decoder_start_token_id
-            decoder = torch.tensor([[start, *tokens]])
-            logits = read.model(torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1]
-        token = int(continued.noisy(logits, step).argmax())
-        if token in (*read.ends, model.tokenizer.pad_token_id):
-            break
-        tokens.append(token)
-    text = model.tokenizer.decode(tokens).strip()
-    return text if asked.is_chat else text.split("\n")[0].strip()
-
-
 @pytest.mark.parametrize("family", ["llama", "mamba", "t5"])
 def test_a_sample_is_that_of_one_prompt_alone(writer, family):
     """In a tree, in batches and in a decoder."""
     model = writer(family, temperature=1.5, seed=7)
     prompts = [*PROMPTS, prompt(TEXTS[0], is_chat=True)]
     texts = written(model, prompts)
-    assert texts == [reference(model, asked) for asked in prompts]
+    plain, ids = Plain(model.model, model.tokenizer), [*map(model.prompt_ids, prompts)]
+    ones = (Continued.of(of, False, 1, model.writing) for of in ids)
+    assert texts == [
+        plain.text(of, 6, is_line=not asked.is_chat, noisy=one.noisy, ends=model.ends)
+        for of, asked, one in zip(ids, prompts, ones, strict=True)
+    ]
     assert len(set(texts)) > 1
 
 

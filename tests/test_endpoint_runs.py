@@ -1,6 +1,5 @@
 """Runs of models behind a URL: nothing is paid for twice, and the record has what was paid."""
 
-import json
 import subprocess
 import sys
 import time
@@ -24,18 +23,15 @@ def score(path, body, headers):
     return completion(body, score=-float(zlib.crc32(body["prompt"].encode()) % 97))
 
 
-def served(url, *, stop_after=None, **connection):
-    """A model of facts behind a URL; Ctrl-C is pressed after so many replies."""
-    client, seen = Client(Connection(url, **connection)), []
+def served(url):
+    """A model of facts behind a URL."""
+    client = Client(Connection(url))
 
     def totals_of(sentences):
         totals = [0.0] * len(sentences)
         ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
         for at, reply in client.each(ask, sentences):
             totals[at] = reply["score"]
-            seen.append(at)
-            if len(seen) == stop_after:
-                raise KeyboardInterrupt
         return totals
 
     model = ScoringFunction(totals_of)
@@ -46,32 +42,6 @@ def served(url, *, stop_after=None, **connection):
 def options(folder, limit=2):
     chosen = {"suite": "mini", "groups": ("continent", "animal_class"), "limit": limit}
     return ProbeOptions(out=folder, model="served", **chosen)
-
-
-def test_an_interrupted_run_sends_no_request_twice(tmp_path):
-    with replay(score) as server:
-        probe(options(tmp_path / "whole"), model=served(server.url))
-        expected = sorted(map(json.dumps, server.bodies()))
-        whole = record_of(tmp_path / "whole")["cost"]
-        server.received.clear()
-
-        folder = tmp_path / "interrupted"
-        for stop_after in (7, 30):
-            with pytest.raises(KeyboardInterrupt):
-                probe(options(folder), model=served(server.url, stop_after=stop_after))
-            assert (folder / REPLIES).is_file()
-        limited = served(server.url, max_requests=3)
-        refused("--max-requests 3 is reached", probe, options(folder), model=limited)
-        counted = probe(options(folder), model=served(server.url))
-
-    assert sorted(map(json.dumps, server.bodies())) == expected
-    assert not (folder / REPLIES).exists()
-    cost = counted.record["cost"]
-    assert cost == record_of(folder)["cost"]
-    counts = ("tokens_read", "tokens_written")
-    assert [cost[name] for name in counts] == [whole[name] for name in counts]
-    assert cost["tokens_read"] == 3 * len(expected)
-    assert cost["requests"] == len(expected)
 
 
 KILLED = """

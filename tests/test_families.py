@@ -23,7 +23,7 @@ from consilience.core.items import Choice, Pattern, Prompt, Question, TextPair
 from consilience.models import load_model, load_prompt_model
 from consilience.models.batches import text_logprobs
 from consilience.models.classifier import PairFormat, load_pair_classifier
-from consilience.models.loading import PACKAGED, kind_of_config, load_pretrained, locate
+from consilience.models.loading import PACKAGED, kind_of_config, load_pretrained
 from consilience.models.prompts import LONGEST_LABEL, LabelAsker, Writing
 from consilience.plans.presentation import Presentation, Template, present
 from consilience.types import Query
@@ -402,14 +402,3 @@ def test_a_tokenizer_of_whole_words_need_not_know_x(saved):
     found, reasons = scores_of(model, queries("France"), WORDS)
     assert reasons[0] == {"Oslo": "unknown to the tokenizer"}
     assert np.isfinite(found[0][:2]).all()
-
-
-@pytest.mark.parametrize("name", ["source.spm", "bpe.codes", "vocab.bpe"])
-def test_a_changed_file_of_a_tokenizer_is_another_model(name, model_folder, tmp_path):
-    for file in model_folder("gpt2").iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    digests = set()
-    for text in "ab":
-        (tmp_path / name).write_text(text)
-        digests.add(locate(str(tmp_path)).digest)
-    assert len(digests) == 2

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel, PreTrainedModel
+from transformers import AutoTokenizer, BertModel, PreTrainedModel
 
 from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, Pattern, Query, load_model
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import ConsilienceError, Loading
 from consilience.models import loading
+from consilience.models.loading import locate
 from consilience.models.served import open_server
 from consilience.options.commands import ProbeOptions
 from replay_server import replay
@@ -157,26 +157,24 @@ def test_every_command_runs_the_code_of_a_model_only_if_told(consilience, with_c
     assert marker.exists()
 
 
-def digest(folder, **options):
-    return load_model(str(folder), **options).identity["digest"]
-
-
 def test_the_digest_covers_every_file_that_changes_what_a_model_says(model_folder, tmp_path):
-    """Templates, settings of generation and the tokenizer's files; not what is beside them."""
-    folder = tmp_path / "m"
-    shutil.copytree(model_folder("gpt2"), folder)
-    seen = [digest(folder)]
-    (folder / "additional_chat_templates").mkdir()
-    names = "chat_template.jinja additional_chat_templates/tools.jinja generation_config.json"
-    for name in f"{names} special_tokens_map.json merges.txt".split():
+    """Weights, templates, settings and the tokenizer's files; not what is beside them."""
+    shutil.copytree(model_folder("gpt2"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "additional_chat_templates").mkdir()
+    seen = [locate(str(tmp_path)).digest]
+    for name in (
+        "chat_template.jinja", "additional_chat_templates/tools.jinja", "generation_config.json",
+        "merges.txt", "source.spm", "bpe.codes", "vocab.bpe", "model.safetensors",
+    ):  # fmt: skip
         for text in ("{}", "{ }"):
-            (folder / name).write_text(text)
-            seen.append(digest(folder))
+            (tmp_path / name).write_text(text)
+            seen.append(locate(str(tmp_path)).digest)
     assert len(set(seen)) == len(seen), "a file was added or changed, and the digest was not"
-    (folder / "README.md").write_text("what it is")
-    (folder / "model.py").write_text("print('never run')")
-    assert digest(folder) == seen[-1]
-    assert digest(folder, trust_remote_code=True) != seen[-1], "code that may run is part of it"
+    (tmp_path / "README.md").write_text("what it is")
+    (tmp_path / "model.py").write_text("print('never run')")
+    assert locate(str(tmp_path)).digest == seen[-1]
+    runs_code = locate(str(tmp_path), Loading(trust_remote_code=True))
+    assert runs_code.digest != seen[-1], "code that may run is part of it"
 
 
 def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
@@ -185,7 +183,7 @@ def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
     for path in sorted(folder.iterdir()):
         content = hashlib.sha256(path.read_bytes()).digest()
         whole.update(path.name.encode() + b"\0" + content)
-    assert digest(folder) == whole.hexdigest()
+    assert load_model(str(folder)).identity["digest"] == whole.hexdigest()
 
 
 @pytest.mark.parametrize("command", TRAININGS, ids=lambda command: command[0])
@@ -245,17 +243,6 @@ def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
         ({"dtype": "int3"}, "dtype 'int3'; expected float32"),
     ):
         refused(message, load_model, str(model_folder("bert")), **option)
-
-
-def test_the_identity_tells_two_models_apart(model_folder, tmp_path):
-    source = model_folder("bert")
-    same, other = (shutil.copytree(source, tmp_path / name) for name in ("same", "other"))
-    assert digest(same) == digest(source)
-    model = AutoModelForMaskedLM.from_pretrained(source)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[7] += 1
-    model.save_pretrained(other)
-    assert digest(other) != digest(same)
 
 
 def test_threads_load_one_after_the_other(model_folder, monkeypatch):

@@ -139,12 +139,6 @@ def test_a_causal_model_is_asked_up_to_its_last_position(model_folder):
     assert unasked(65) == "65 tokens, and the model takes 64"
 
 
-def test_counting_pieces_is_what_the_vocabulary_filter_needs(model_folder):
-    tokenizer = AutoTokenizer.from_pretrained(model_folder("roberta"))
-    sheet = candidates_in_slot(tokenizer, ("Paris", "Parisquo"), " ", "strict")
-    assert sheet.scored.tolist() == [0]
-
-
 @pytest.fixture
 def pieces_model(model_folder):
     """``pieces_model("bert")``: a tiny model that fills in several tokens."""

@@ -120,18 +120,6 @@ def test_vectors_do_not_depend_on_order_or_company(family, model_folder):
     np.testing.assert_allclose(together, one_by_one, atol=2e-5, rtol=1e-5)
 
 
-def test_asking_for_vectors_leaves_the_answers_as_they_were(model_folder):
-    """A piecewise model has the vectors of its masked one."""
-    model = load("bert", model_folder)
-    before = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
-    expected = vector_array(model, QUERIES, [-1])
-    piecewise = load_model(str(model_folder("bert")), multi_token="left-to-right")
-    np.testing.assert_allclose(vector_array(piecewise, QUERIES, [-1]), expected, atol=1e-5)
-    after = [scores.logprob for scores in model.score(QUERIES, RELATION.candidates)]
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_a_layer_that_is_not_there_is_refused_before_anything_is_read(model_folder):
     model = load("bert", model_folder)
     for layer in (3, -4):

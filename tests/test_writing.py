@@ -16,7 +16,6 @@ from consilience.models.loading import load_pretrained
 from consilience.models.prompted import Continued, PromptModel
 from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions
-from consilience.plans import questions as ask_questions
 from consilience.plans.presentation import Presentation, Presenter, Template, present
 from consilience.plans.questions import (
     Presented,
@@ -167,16 +166,6 @@ def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer
     assert table["error"].count() == answer.count(None)
     if labels == "A":
         assert table["label"].to_list() == (["B", "B"] if option[1] else ["B", None])
-
-
-def test_few_prompts_are_held_at_once(monkeypatch):
-    """Two orders of three questions; three prompts at once are half of them."""
-    questions = [replace(OPTIONS, item=item) for item in ("q1", "q2", "q3")]
-    monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 3)
-    table = asked(Scripted("A", "C", "B"), questions, ORDERS)
-    assert table["item"].to_list() == ["q1", "q1", "q2", "q2", "q3", "q3"]
-    assert table["text"].to_list() == ["A", "C", "B"] * 2
-    assert table["option"].to_list() == [0, 0, 1, 1, 2, 2]
 
 
 def test_open_questions_have_samples_aliases_and_their_own_words():

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from checks import ScoringFunction, refused
+from conftest import cases
 from consilience.core.errors import Connection
 from consilience.endpoints import REPLIES, Journal, Usage, cost_in_words, cost_record
 from consilience.endpoints.client import Client
@@ -121,16 +122,11 @@ def test_a_cost_in_words():
     assert cost_in_words(none) == "0 requests, 0 tokens read and 0 written"
 
 
-@pytest.mark.parametrize(("reply", "counted"), [
-    ({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, (9, 2)),
-    ({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 40}}, (9, 31)),
-    ({"tokens_evaluated": 5, "tokens_predicted": 3}, (5, 3)),
-    ({"usage": None}, (0, 0)), ({"usage": {"prompt_tokens": "9"}}, (0, 0)), ([], (0, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(("reply", "counted"), cases("token_counts"))
 def test_tokens_are_counted_in_the_fields_of_every_kind_of_server(reply, counted):
     usage = Usage()
     usage.add_tokens(reply)
-    assert (usage.tokens_read, usage.tokens_written) == counted
+    assert [usage.tokens_read, usage.tokens_written] == counted
 
 
 def test_a_run_without_a_single_answer_is_not_complete(consilience, tmp_path):

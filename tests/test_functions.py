@@ -257,11 +257,7 @@ def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
     assert (None if at is None else words[at]) == candidate
 
 
-@pytest.mark.parametrize(("text", "answer"), [
-    *((text, 1) for text in ("B", "b.", "(B)", "Go", " golang ", "B. Go")),
-    ("C", 2),  # the label and the text of the same option
-    *((text, None) for text in ("Go and Rust", "A or B", "", "...")),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "answer"), cases("answers_of_texts"))
 def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
     prompt = present(QUESTIONS[0], Presentation())
     assert position(text, prompt, ()) == answer

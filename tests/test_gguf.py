@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from checks import refused
-from conftest import WORDS
+from conftest import WORDS, cases
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models.loading import cache_folder
 
@@ -113,14 +113,7 @@ def test_a_file_is_converted_once(model_folder, cache, tmp_path, monkeypatch):
     assert [*cache.iterdir()] == [kept], "nothing unfinished is left"
 
 
-@pytest.mark.parametrize(("change", "lost"), [
-    ({"without": "blk.1.ffn_up"}, "1 weights are not in it, such as 'model.layers.1.mlp.up_proj.weight'"),
-    ({"tensors": {"rope_freqs": (8,)}}, "numbers, the model has"),
-    ({"fields": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}},
-     "rope.scaling.type = linear, rope.scaling.factor = 4.0"),
-    ({"fields": {"tokenizer.ggml.add_space_prefix": False}, "is_spm": True},
-     "tokenizer.ggml.add_space_prefix = False"),
-])  # fmt: skip
+@pytest.mark.parametrize(("change", "lost"), cases("gguf_lost"))
 def test_what_transformers_does_not_read_is_refused(model_folder, cache, tmp_path, change, lost):
     file = write_gguf(tmp_path / "tiny.gguf", model_folder("gpt2"), **change)
     for _ in range(2):

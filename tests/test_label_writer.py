@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 from checks import refused
+from conftest import cases
 from consilience.core.items import TextPair
 from consilience.models import prompted
 from consilience.models.batches import Budget
@@ -18,13 +19,7 @@ from pair_builders import MRPC, ODD, PAIRS, SAME, forms_of
 from reference import Plain, written
 
 
-@pytest.mark.parametrize(("task", "whole", "bracketed"), [
-    ("mrpc", "mrpc sentence1: a sentence2: b", "mrpc [sentence1] a [sentence2] b"),
-    ("rte", "rte sentence1: a sentence2: b", "rte [sentence1] a [sentence2] b"),
-    ("mnli", "mnli hypothesis: b premise: a", "mnli [hypothesis] b [premise] a"),
-    ("qnli", "qnli question: a sentence: b", "qnli [question] a [sentence] b"),
-    ("qqp", "qqp question1: a question2: b", "qqp [question1] a [question2] b"),
-])  # fmt: skip
+@pytest.mark.parametrize(("task", "whole", "bracketed"), cases("t5_prompts"))
 def test_what_t5_reads(task, whole, bracketed, writer):
     model = writer("t5", TASKS[task])
     pair = TextPair("0", "a", "b", "")
@@ -178,21 +173,6 @@ def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
     expected, tokens = likeliest(folder, prompt)
     chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
     assert written(writer(folder, template="{text}:"), [form]) == [expected]
-
-
-def test_the_end_of_a_turn_is_scored_too(chat, writer):
-    """The first token after a turn that ends an answer."""
-    folder = chat()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    turn = tokenizer.convert_tokens_to_ids("Ġis")
-    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", " is{{ eos_token }}")
-    tokenizer.save_pretrained(folder)
-    labels = [tokenizer(each, add_special_tokens=False).input_ids for each in SAME]
-    found = targets(writer(folder, template="{text}:"))
-    assert found == [[*ids, tokenizer.eos_token_id] for ids in labels]
-    chat(eos_token_id=[tokenizer.eos_token_id, turn])
-    tokenizer.save_pretrained(folder)
-    assert targets(writer(folder, template="{text}:")) == [[*ids, turn] for ids in labels]
 
 
 def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):

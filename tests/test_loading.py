@@ -186,14 +186,6 @@ def test_the_digest_of_a_folder_without_templates_is_what_it_was(model_folder):
     assert load_model(str(folder)).identity["digest"] == whole.hexdigest()
 
 
-@pytest.mark.parametrize("command", TRAININGS, ids=lambda command: command[0])
-def test_a_baseline_cannot_be_trained(consilience, command):
-    Path("pairs.tsv").write_text(PAIRS)
-    err = refusal(consilience, *command, "--model", "baseline:majority")
-    assert "'baseline:majority' is a baseline, which has no weights here" in err
-    assert "work" not in err
-
-
 def test_without_the_variable_that_keeps_from_the_network_this_is_named(monkeypatch):
     source = loading.ModelSource("nobody/none", "nobody/none", {}, {})
     monkeypatch.setattr(loading, "is_offline_mode", lambda: False)

@@ -9,6 +9,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AddedToken
 
 from checks import refused
+from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Prompt, Question, Scores
 from consilience.models import prompted
@@ -111,8 +112,13 @@ def test_a_turn_ends_with_its_own_special_token(reader):
     asked = Prompt((("user", "q"),), ("Rome", "Paris"), (0, 1), are_labels=False, is_chat=True)
     assert [target[-1] for target in tokens.encode(asked)[1]] == [turn] * 2
     assert tokens.special_in(["Rome <|turn|>Paris"]) == "has the special token '<|turn|>' in it"
-    tokenizer.chat_template = CHAT.replace("{{ eos_token }}", "")
-    assert [target[-1] for target in tokens.encode(asked)[1]] == [end] * 2
+    for template, ends, last in (
+        ("", [end], end),
+        ("<|turn|>{{ eos_token }}", [end], end),
+        ("<|turn|>{{ eos_token }}", [end, turn], turn),  # the first that ends an answer
+    ):
+        tokenizer.chat_template, tokens.ends = CHAT.replace("{{ eos_token }}", template), ends
+        assert [target[-1] for target in tokens.encode(asked)[1]] == [last] * 2
 
 
 def test_a_prompt_begins_with_all_that_the_tokenizer_puts_there(reader):
@@ -252,13 +258,7 @@ def test_an_answer_that_begins_another_is_scored_with_its_end(reader):
             assert decode([*ids, *target]) == decode(model.tokenizer(text)["input_ids"])
 
 
-@pytest.mark.parametrize(("template", "message"), [
-    ("{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT,
-     "refuses the prompt: no system role"),
-    (CHAT.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}x"),
-     "leaves out the turn of the system"),
-    ("{{ 1 + 'a' }}" + CHAT, "refuses the prompt: TypeError"),
-])  # fmt: skip
+@pytest.mark.parametrize(("template", "message"), cases("chat_templates_refused"))
 def test_a_chat_without_a_system_role_says_so(reader, template, message):
     model = reader("llama", chat=True)
     model.tokenizer.chat_template = template
@@ -266,24 +266,8 @@ def test_a_chat_without_a_system_role_says_so(reader, template, message):
     refused(message, model.why_not, [prompt_of(Presentation(template=chat))])
 
 
-@pytest.mark.parametrize(("template", "system", "opening"), [
-    # The system prompt on the user's last turn, as Mistral-7B-Instruct-v0.3 has it.
-    ("{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% endif %}"
-     "{% for m in messages %}{% if m.role == 'user' %}[{% if s and loop.last %}{{ s }} {% endif %}"
-     "{{ m.content }}]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}{% endfor %}",
-     "Rome .", "[Rome . q]"),
-    # A thought that is opened for an answer, and is not there in past answers, as R1's.
-    ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
-     "{% if add_generation_prompt %}assistant:<think>\n{% endif %}", "", "user:q;assistant:"),
-    # A date, as Llama 3.2's.
-    ("{{ strftime_now('%d %b %Y') }} {{ strftime_now('%Y-%m-%d') }}|"
-     "{% for m in messages %}{{ m.content }}{% endfor %}", "", "26 Jul 2024 2024-07-26|q"),
-    # A switch in the system prompt that is read and not shown, as SmolLM3's.
-    ("{% if '/no_think' in messages[0].content %}<no>{% endif %}"
-     "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
-     "/no_think", "<no>q"),
-])  # fmt: skip
-def test_chat_templates_as_models_of_the_hub_have_them(reader, template, system, opening):
+@pytest.mark.parametrize(("kind", "template", "system", "opening"), cases("chat_templates"))
+def test_chat_templates_as_models_of_the_hub_have_them(reader, kind, template, system, opening):
     model = reader("llama", chat=True)
     model.tokenizer.chat_template = template
     asked = Prompt((("user", "q"),), (), (), are_labels=False, is_chat=True, system=system)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from checks import refused
+from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
 from consilience.core.items import Choice, Prompt, Question
@@ -150,11 +151,9 @@ def asked(model, questions, design, presentation=None, **of_writer):
 ORDERS = FactorialDesign.full([Factor("order", ("ABC", "BCA"))])
 
 
-@pytest.mark.parametrize(("texts", "labels", "option", "answer", "unmatched"), [
-    (("B", "B) Oslo"), "A", [1, 2], ["Paris", "Oslo"], [None, None]),
-    (("B) Paris", " \n"), "A", [1, None], ["Paris", None], [None, None]),
-    (("B", "oslo"), "none", [None, 2], ["b", "Oslo"], ["matches no choice", None]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("texts", "labels", "option", "answer", "unmatched"), cases("written_options")
+)
 def test_labels_and_texts_are_options_in_any_order(texts, labels, option, answer, unmatched):
     """B is Paris as given and Oslo after one rotation; a text is the same option in both."""
     table = asked(Scripted(*texts), [OPTIONS], ORDERS, Presentation(labels=labels))

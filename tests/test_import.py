@@ -32,8 +32,8 @@ def table(path, text):
 
 
 TABLE = """relation,label,pattern,subject,object,item
-capital,the capital,The capital of [X] is [Y].,France,Paris,c-1
-capital,,"[X]'s capital, [Y], is large.",Italy,Rome,c-2
+capital,,The capital of [X] is [Y].,France,Paris,c-1
+capital,the capital,"[X]'s capital, [Y], is large.",Italy,Rome,c-2
 capital,,,Italy,Rome,
 capital,,The capital of [X]  is [Y],,,
 capital,,,Spain,,
@@ -78,13 +78,15 @@ def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp
     path = tmp_path / "proposals.csv"
     texts_by = {"yes": "[X] is governed from [Y].", "no": "[X] no [Y].", "perhaps": "[X] may [Y]."}
     known = {"relation": "capital", "origin": "mined", "evidence": ["a", "b"]}
-    write_proposals(path, [{"accept": a, **known, "pattern": text} for a, text in texts_by.items()])
+    rows = [{"accept": a, **known, "pattern": text} for a, text in texts_by.items()]
+    write_proposals(path, [row | {"subject": "Peru", "object": row["accept"]} for row in rows])
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
     first = "relation\tpattern\ncapital\tThe capital of [X] is [Y]."
     (folder / "patterns.tsv").write_text(first)
     done, (fault,) = imported(path, folder, groups=["capital"])
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
+    assert [fact.object for fact in load_suite(folder)["capital"].facts][3:] == ["yes"]
     assert (folder / "patterns.tsv").read_text().startswith(first), "rows that were there stay"
     assert "'perhaps'; expected yes, no" in fault
     assert done.cautions == ["not accepted: 1 of 2 rows"]

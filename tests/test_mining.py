@@ -37,7 +37,8 @@ def test_texts_are_lines_paragraphs_or_a_column(tmp_path, name, content, texts):
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("a.jsonl", b'{"name": "x"}', "no column 'text'"), ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
+    ("a.jsonl", b'{"name": "x"}', "no column 'text'"),
+    ("a.jsonl", b'{"text": "x"}\n{"text": ["y"]}', "a.jsonl:2, column 'text': .*expected a text"), ("a.jsonl", b"{", "a.jsonl:1: not JSON"),
     ("a.txt", b"one\n\xff\n", "not UTF-8"), ("a.parquet", b"one", "cannot be read"),
 ])  # fmt: skip
 def test_a_damaged_corpus_is_refused(tmp_path, name, content, message):

@@ -73,6 +73,8 @@ def test_each_rule_refuses_and_is_counted():
     })  # fmt: skip
     drafts, refusals = draft_rewrites(SUITE, writer, 6, source="x")
     assert [(d["pattern"], d["sample"]) for d in drafts] == [("[X]'s capital is [Y].", 1)]
+    bare = rewriting.Base("q", "?", "", ("?",), "x")
+    assert not rewriting.fault_of(bare, "How?", set(), True), "a base without a word has no length"
     assert refusals["id", "reason"].rows() == [
         ("river", "no script"), ("capital", "slots"), ("capital", "same as the base pattern"),
         ("capital", "duplicate"), ("capital", "length"), ("capital", "duplicate"), ("capital", "duplicate"),

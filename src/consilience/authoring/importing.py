@@ -160,13 +160,14 @@ def import_patterns(
         else:
             refuse_occupied(into, "a suite folder with relations and facts, or a new folder")
         rows = _rows_of(path, groups, refused)
-        patterns, facts, names = _new_rows(rows, suite, into)
+        accepted = [row for row in rows if row["accept"] == "yes"]
+        patterns, facts, names = _new_rows(accepted, suite, into)
         patterns, facts, relations = _with_both(patterns, facts, suite, refused)
-        labels = {one["relation"]: one["label"] or one["relation"] for one in reversed(rows)}
+        labels = {one["relation"]: one["label"] for one in reversed(accepted) if one["label"]}
         subjects = Counter((row["relation"], row["subject"]) for row in facts)
         several = {relation for (relation, _), count in subjects.items() if count > 1}
         new = [
-            {"relation": id_, "label": labels[id_],
+            {"relation": id_, "label": labels.get(id_, id_),
              "cardinality": "N-M" if id_ in several else "N-1"} for id_ in relations
         ]  # fmt: skip
         adds = bool(patterns or facts or names)
@@ -204,7 +205,7 @@ def import_patterns(
         reason = str(problem).removeprefix(f"{problem.where}: ")
         listed.append(("refused", None, None, reason, problem.where))
     columns = dict.fromkeys(("what", "relation", "pattern", "reason", "where"), pl.String)
-    left_out = sum(one["accept"] == "no" for one in rows)
+    left_out = len(rows) - len(accepted)
     note = f"not accepted: {left_out} of {counted(len(rows), 'row')}"
     record = {
         "folder": str(into), "written": adds and not dry_run, "relations": relations,
@@ -245,7 +246,7 @@ def _new_rows(
     patterns, facts, names = list[Row](), list[Row](), Names()
     for row in rows:
         text = row["pattern"]
-        if text and row["accept"] == "yes" and pattern_of(row) is not None:
+        if text and pattern_of(row) is not None:
             key = row["relation"], normal_form(text)
             if not has_words(text):
                 row.report(f"the pattern '{text}' has no word besides its slots")

@@ -17,8 +17,8 @@ from consilience.analysis.patterns import load_parser
 from consilience.authoring.importing import Proposal, check_no_file, write_proposals
 from consilience.core.errors import SILENT, Advance, Progress, unknown_name
 from consilience.core.text import counted
-from consilience.files.read import SUFFIXES, read_rows, read_text
-from consilience.files.rows import Column, as_written, read_table
+from consilience.files.read import SUFFIXES, Problems, read_rows, read_text
+from consilience.files.rows import Column, as_written, raise_all, read_table
 from consilience.report import table as report
 from consilience.report.export import Output
 from consilience.report.table import Columns, Table, frame_table
@@ -38,8 +38,11 @@ def read_corpus(path: Path) -> Iterator[str]:
     text on each line, or between blank lines where it has any.
     """
     if path.suffix in SUFFIXES:
-        for row in read_table(read_rows(path), [Column("text", as_written)], [], str(path)):
-            yield row["text"]
+        problems: Problems = []
+        columns = [Column("text", as_written, "")]
+        rows = [*read_table(read_rows(path, problems), columns, problems, str(path))]
+        raise_all(problems)
+        yield from (row["text"] for row in rows)
         return
     text = read_text(path).strip()
     for one in re.split(r"\n\s*\n" if re.search(r"\n\s*\n", text) else r"\n", text):

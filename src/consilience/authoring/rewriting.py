@@ -237,7 +237,7 @@ def fault_of(base: Base, text: str, taken: set[str], is_question: bool) -> str:
     both = base.text, text
     numbers = [{*re.findall(r"\d+|\{[^{}]*\}", one)} for one in both]
     negations = [bool(re.search(NEGATIONS, one.casefold())) for one in both]
-    size = len(tokens_of(text)) / len(tokens_of(base.text))
+    size = len(tokens_of(text)) / max(1, len(tokens_of(base.text)))
     for reason, is_so in {
         "no plain words": not has_words(text) or bool(LINE_CONTROLS.search(text)),
         "slots": not is_question and [text.count(slot) for slot in SLOTS] != [1, 1],

@@ -1,6 +1,5 @@
 """What every command has: help, examples, short options, completion, defaults from a file."""
 
-import gzip
 import json
 import os
 import re
@@ -344,28 +343,6 @@ def test_facts_that_were_not_asked_are_counted(consilience, model_folder, tmp_pa
     only = {"metric": "accuracy", "over": "all", "kind": "whole"}
     metrics = pl.DataFrame(document["metrics"]).filter(**only)
     assert metrics.select("n", "n_excluded").rows() == [(asked, several)]
-
-
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
-def test_score_takes_a_table_of_anybody(ending, consilience, tmp_path):
-    """One fact in three patterns, answers Paris, Rome, none: 0 of 1 pairs agree."""
-    texts = ["The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y]."]
-    table = pl.DataFrame({
-        "note": "NA", "group": "capital", "item": "capital-1", "subject": "France",
-        "variant": texts, "gold": "Paris", "answer": ["Paris", "Rome", None],
-    })  # fmt: skip
-    path = tmp_path / f"answers{ending}"
-    if ending == ".parquet":
-        table.write_parquet(path)
-    else:
-        text = table.write_csv().encode()
-        path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
-    status, out, err = consilience("score", path, "--suite", "mini", "--format", "csv")
-    assert status == 0
-    assert "note: 1 of 9 queries (1 in capital) have no answer and count as wrong" in err
-    found = pl.read_csv(out.encode()).filter(group="capital", kind="whole")
-    found = dict(found.select("metric", "value").iter_rows())
-    assert (found["accuracy"], found["consistency"]) == (1, 0)
 
 
 def test_data_list_check_stats(consilience, tmp_path, write_suite):

@@ -118,15 +118,6 @@ def test_prompts_say_what_their_levels_say(presentation, text, answers, options)
     assert (prompt.text, prompt.answers, prompt.options) == (text, answers, options)
 
 
-def test_examples_have_the_presentation_of_the_question_in_the_given_order():
-    """A solved example in the order of the file, whatever the order of the question."""
-    prompt = present(FRANCE, Presentation(order=("BCA",)), [ITALY])
-    assert prompt.text.startswith(
-        "Question: What is the capital of Italy?\nA. Rome\nB. Milan\nC. Turin\nAnswer: A\n\n"
-        "Question: What is the capital of France?\nA. Paris\n"
-    )
-
-
 def test_a_variant_that_a_question_lacks_has_no_prompt():
     """A third phrasing, another language, an order of more options."""
     for level in ({"paraphrase": 2}, {"language": "de"}, {"order": ("ABCD", "DABC")}):
@@ -342,17 +333,11 @@ def test_what_is_in_braces_and_no_slot_stays(suite):
 
 def test_open_questions_have_no_wrong_option(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "Which?", "answer": "a"}')
-    for template, message in (
-        ("{wrong} {question}", "nothing for {wrong}"),
-        ("{right} {question}", ""),
-    ):
-        options = ProbeOptions(suite=str(tmp_path / "q.jsonl"), template=template)
-        if message:
-            refused(message, Presented.of(options).presenter, "q")
-        else:
-            presented = Presented.of(options)
-            prompt = presented.presenter("questions").prompt(presented.questions.items[0], 0)
-            assert prompt.text == "a Which?"
+    options = ProbeOptions(suite=str(tmp_path / "q.jsonl"), template="{wrong} {question}")
+    refused("nothing for {wrong}", Presented.of(options).presenter, "q")
+    presented = Presented.of(replace(options, template="{right} {question}"))
+    prompt = presented.presenter("questions").prompt(presented.questions.items[0], 0)
+    assert prompt.text == "a Which?"
 
 
 # Contexts of several passages: reading them, and their orders.
@@ -382,11 +367,8 @@ def passages_in(prompt):
 
 def prompts_of(path, **options):
     """(item, variant) -> prompt."""
-    table = (
-        plan_of(ProbeOptions(model="baseline:majority", suite=str(path), **options))
-        .queries(None)
-        .table()
-    )
+    chosen = ProbeOptions(model="baseline:majority", suite=str(path), **options)
+    table = plan_of(chosen).queries(None).table()
     return {row[:2]: row[2][0] for row in table.select("item", "variant", "input").iter_rows()}
 
 
@@ -407,11 +389,8 @@ def test_a_list_of_passages_is_read_from_every_format(tmp_path):
         one=["One; two.", "[1] A note", "", "Alone."], two=["Three.", "", "", ""]
     )
     parts.to_csv(tmp_path / "parts.csv", index=False)
-    for name, columns in (
-        ("own.csv", {}),
-        ("own.jsonl", {}),
-        ("parts.csv", {"context": "one+two"}),
-    ):
+    joined = {"context": "one+two"}
+    for name, columns in (("own.csv", {}), ("own.jsonl", {}), ("parts.csv", joined)):
         read = load_questions(tmp_path / name, columns).items
         assert [one.context for one in read] == [one.context for one in known]
     wrong = tmp_path / "wrong.jsonl"
@@ -422,12 +401,8 @@ def test_a_list_of_passages_is_read_from_every_format(tmp_path):
 def test_orders_of_passages_by_hand():
     orders = ("ABC", "BCA", "CAB", "CBA")
     shown = [present(ASKED, Presentation(context=(order,))) for order in orders]
-    assert [one.text.partition("\nQuestion")[0] for one in shown] == [
-        "A\n\nB\n\nC",
-        "B\n\nC\n\nA",
-        "C\n\nA\n\nB",
-        "C\n\nB\n\nA",
-    ]
+    texts = [one.text.partition("\nQuestion")[0] for one in shown]
+    assert texts == ["\n\n".join(order) for order in orders]
     alone = replace(ASKED, context="A")
     assert present(alone, Presentation(context=("ABC",))).text.startswith("A\nQuestion")
     assert present(alone, Presentation(context=("ABC", "CBA"))) is None
@@ -446,11 +421,7 @@ def test_the_variants(tmp_path, passages, vary, orders):
     assert len(of_first) == len(set(of_first)) == orders
     assert of_first[0] == tuple(f"0.{at + 1}" for at in range(passages))
     assert {tuple(sorted(one)) for one in of_first} == {of_first[0]}
-    assert all(
-        prompt.index("0.1") < prompt.index("Question")
-        for prompt in prompts.values()
-        if "0.1" in prompt
-    )
+    assert all(of.index("0.1") < of.index("Question") for of in prompts.values() if "0.1" in of)
 
 
 def test_a_model_that_believes_the_first_passage(tmp_path):
@@ -459,51 +430,28 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
     def first(prompts):
         return ["A" if passages_in(prompt)[0].endswith(".1") else "B" for prompt in prompts]
 
-    rows = [
-        *made(),
-        {"item": "last", "question": "No context?", "answer": "y", "options": ["x", "y"]},
-    ]
-    found = cs.evaluate(
-        suite_of(tmp_path, rows[:6]), first, vary="context=all", out=tmp_path / "run"
-    )
-    values = dict(
-        found.metrics.filter(over="all", kind="whole").select("metric", "value").iter_rows()
-    )
+    last = {"item": "last", "question": "No context?", "answer": "y", "options": ["x", "y"]}
+    path, run = suite_of(tmp_path, made()), tmp_path / "run"
+    rows = cs.evaluate(path, first, vary="context=all", out=run).metrics
+    values = dict(rows.filter(over="all", kind="whole").select("metric", "value").iter_rows())
     assert values["mean_accuracy"] == 2 / 6
     assert values["consistency"] == pytest.approx((1 + 6) / 15)
-    factors = cs.analyze_factors([tmp_path / "run"]).tables["consistency"]
+    factors = cs.analyze_factors([run]).tables["consistency"]
     assert factors["factor"].to_list() == ["context"]
-    path = suite_of(tmp_path, rows)
+    path = suite_of(tmp_path, [*made(), last])
     lacking = cs.evaluate(path, "baseline:oracle", vary="context=rotations")
     assert lacking.answers.filter(item="last")["variant"].to_list() == ["context=ABC"]
 
 
-def test_refusals(tmp_path):
-    several, single = suite_of(tmp_path, made()), tmp_path / "single.jsonl"
-    single.write_text(json.dumps(made(1, 1)[0]) + "\n")
-    for path, vary, message in (
-        (
-            single,
-            "context",
-            "--vary context: the factor has one level: 'A'; expected two levels or more",
-        ),
-        (several, "context=nonsense", "--vary context=nonsense; expected rotations, .* CBA"),
-        (
-            several,
-            "context=rotation",
-            "--vary context=rotation; expected rotations, reversed, shuffles:K, all, or letters",
-        ),
-    ):
-        refused(message, cs.evaluate, path, "baseline:oracle", vary=vary)
-    message = r"no \{context\} in the template 'own'; expected it: it varies"
-    refused(
-        message,
-        cs.evaluate,
-        several,
-        "baseline:oracle",
-        vary="context",
-        template="{question} {options}",
-    )
+@pytest.mark.parametrize(("passages", "vary", "more", "message"), [
+    (1, "context", {}, "--vary context: the factor has one level: 'A'; expected two levels or more"),
+    (3, "context=nonsense", {}, "--vary context=nonsense; expected rotations, .* CBA"),
+    (3, "context", {"template": "{question} {options}"},
+     r"no \{context\} in the template 'own'; expected it: it varies"),
+])  # fmt: skip
+def test_contexts_that_cannot_vary_are_refused(tmp_path, passages, vary, more, message):
+    path = suite_of(tmp_path, made(2, passages))
+    refused(message, cs.evaluate, path, "baseline:oracle", vary=vary, **more)
 
 
 @pytest.mark.parametrize("languages", [("fr",), ("fr", "en")])

@@ -235,18 +235,6 @@ def test_changed_answers_are_asked_again_and_are_an_error_for_readers(tmp_path):
     assert read_answers(tmp_path).height == whole.height
 
 
-def test_two_runs_of_one_folder_keep_the_digests_of_both(tmp_path):
-    """Each has opened the folder before the other wrote; one before had failed at its start."""
-    (tmp_path / "answers").mkdir()
-    (tmp_path / ".run.json.1.part").write_text("")
-    suite = mini("capital", "sport", "field")
-    settings = ASKED | {"groups": [relation.id for relation in suite]}
-    first, second = (RunFolder(tmp_path, settings) for _ in range(2))
-    for run, id_ in ((first, "capital"), (second, "sport"), (first, "field")):
-        run.write_answers(id_, ask(suite, Counting(), group_of(suite, id_)))
-    assert read_answers(tmp_path)["group"].unique().len() == 3
-
-
 KILLED_AT_EVERY_STEP = """
 import gc, os, sys
 import numpy.ma  # here, like the versions, and not in each process

@@ -13,7 +13,7 @@ import transformers
 
 from checks import output, refusal
 from conftest import SENTENCES, cases
-from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.results.reporting import report
 from consilience.runs.run import Run, read_answers
 from consilience.suites.pairs import PERTURBATIONS, TASKS, t5_original
@@ -80,14 +80,6 @@ def test_a_run(consilience, classifier, perturb, tmp_path):
     }
     for text in ("Accuracy", "Consistency C_R", "Consistency C_S", "Report: "):
         assert text in out
-    document = json.loads(output(perturb, model, "--json"))
-    assert set(document) == {"verdict", "run", "summary", "metrics", "changes", "warnings"}
-    assert document["run"]["path"] == str(folder)
-    assert document["run"]["settings"].items() <= record["settings"].items()
-    assert document["run"]["settings"]["perturbations"] == ["reverse", "signal"]
-    found = pl.DataFrame(document["metrics"], schema=METRICS_SCHEMA)
-    assert comparable(found) == comparable(metrics_of(folder))
-    assert document["metrics"][0]["std"] is None, "not a number is null"
     _, out, _ = consilience("score", tmp_path / "run", "--by", "form")
     for text in ("original", "reverse", "signal"):
         assert text in out

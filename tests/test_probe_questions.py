@@ -45,18 +45,6 @@ def probed(tmp_path_factory):
     return probe
 
 
-@pytest.fixture
-def again(consilience, quiz, tmp_path):
-    """``again()``: the folder of a run of a random baseline, which a test may change and resume."""
-
-    def probe():
-        model = ("--model", "baseline:random", "--suite", quiz)
-        output(consilience, "probe", *model, "--out", tmp_path / "random")
-        return tmp_path / "random"
-
-    return probe
-
-
 def metrics_of(run):
     rows = pl.read_csv(run / "metrics.csv", infer_schema=False).iter_rows(named=True)
     return {(row["group"] or row["over"], row["metric"], row["level"] or ""): row for row in rows}
@@ -84,30 +72,6 @@ def test_a_question_counts_by_the_variants_that_it_has(probed):
     assert int(metrics["culture", "consistent_accuracy", ""]["n"]) == 2
     answers = pl.read_parquet(run / "answers" / "1.parquet")
     assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"ABC", "BCA"})
-
-
-def test_the_prompts_are_kept_beside_the_answers(probed):
-    run = probed("first")
-    queries = pl.read_parquet(run / "queries.parquet").filter(group="culture")
-    answers = pl.read_parquet(run / "answers" / "1.parquet")
-    assert queries.select("item", "variant").equals(answers.select("item", "variant"))
-    shown = "Question: Who wrote Hamlet?\nA. Dickens\nB. Shakespeare\nAnswer:"
-    assert (queries["input"][1].to_list(), answers["shown"][1]) == ([shown], "BA")
-
-
-def test_the_same_command_resumes(consilience, again, quiz):
-    run = again()
-    (run / "answers" / "1.parquet").unlink()
-    kept = (run / "answers" / "0.parquet").stat().st_mtime_ns
-    again()
-    assert (run / "answers" / "0.parquet").stat().st_mtime_ns == kept
-    arguments = ("--model", "baseline:random", "--suite", quiz, "--out", run)
-    said = refusal(consilience, "probe", *arguments, "--vary", "order=reversed")
-    assert "this folder holds another run: its factors " in said
-    quiz.write_text(quiz.read_text(encoding="utf-8").replace("Hamlet", "Othello"), encoding="utf-8")
-    for option in ((), ("--dry-run",)):
-        said = consilience("probe", *arguments, *option)[2]
-        assert "its queries are others: the suite, its files or the templates changed" in said
 
 
 @pytest.mark.parametrize("by", ["group", "factor", "variant", "metric"])

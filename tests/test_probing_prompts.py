@@ -26,7 +26,6 @@ from consilience.plans.presentation import (
 )
 from consilience.plans.questions import asks_of, choose
 from consilience.probing import probe
-from consilience.results.evaluation import evaluate
 from consilience.suites.question_suites import mini_questions
 
 ROWS = """group,question,question_2,answer,options
@@ -80,14 +79,6 @@ def test_what_cannot_be_is_refused(asked, options, message):
     refused(message, asked, **options)
 
 
-def test_a_python_function_answers_a_file_of_questions(tmp_path):
-    """Always A, or the text of the option that is shown first: a pure bias for a position."""
-    path = tmp_path / "own.csv"
-    path.write_text(ROWS, encoding="utf-8")
-    result = evaluate(str(path), lambda prompts: ["A"] * len(prompts))
-    assert result.answers["option"].to_list() == [0, 1, 2] * 6
-
-
 TEXT = "Q: {question}\n{options}\nA:"
 
 
@@ -115,24 +106,6 @@ def test_varied_templates_are_those_that_are_used():
     assert (own.template.text, chat.template) == (TEXT, TEMPLATES["chat"])
 
 
-def test_the_rule_is_that_of_each_variant_unless_one_is_named():
-    """The label where labels are shown, else the text."""
-    labels = Factor("labels", ("A", "none"))
-    templates = Factor("template", ("plain", "own"))
-    design = FactorialDesign.full([labels, templates])
-
-    def rules(name=None):
-        options = ProbeOptions(option_score=name, template="{question}")
-        presenter = replace(presenter_of(options, design.factors, ()), design=design)
-        return [of.rule.name for of in presenter.presentations]
-
-    assert rules() == ["label", "sum", "sum", "sum"]
-    assert rules("mean") == ["mean"] * 4
-    refused(
-        "no {options} in the template 'own', and options scored by their labels", rules, "label"
-    )
-
-
 # Templates by name, as a text, and from files.
 
 QUESTION = Question("q", "g", {"": ("Why?",)}, Choice("so"), (Choice("so"), Choice("no")))
@@ -142,14 +115,6 @@ templates = [
     { name = "polite", text = "Please: {question}\\n{options}", chat = true, system = "Be brief." },
 ]
 """
-
-
-def test_names_are_those_of_built_in_templates():
-    """``auto`` is the chat of a model that has one."""
-    assert templates_of(["plain", "chat"]) == dict(TEMPLATES)
-    assert list(templates_of(["auto"], is_chat=True)) == ["chat"]
-    assert list(templates_of(["auto"])) == ["plain"]
-    assert list(templates_of(["auto", "chat"], is_chat=True)) == ["chat"]
 
 
 def test_a_text_is_a_template_of_ones_own():
@@ -328,13 +293,6 @@ def test_questions_of_a_group_have_the_same_examples():
     assert drawn(question("new"), seed=1) != items
 
 
-def test_no_example_has_the_text_of_the_question():
-    """Another item with the same text would show its answer."""
-    twin = question("twin", text="Why q0?")
-    for draw in range(3):
-        assert "twin" not in drawn(POOL[0], draw, pool=[*POOL, twin], examples=7)
-
-
 def test_a_group_that_is_too_small_is_refused():
     refused("1 other question in the group 'h'", drawn, POOL[-1])
 
@@ -362,8 +320,12 @@ def test_a_level_has_a_number_of_examples_and_a_draw():
     assert made.prompt(POOL[0], 0).text.startswith("Question: Why q0?")
 
 
-def test_no_example_names_its_options_by_their_labels():
-    """With other labels, or without, its answer would be another text."""
-    named = question("named", gold="both A and B", options=("red", "dry", "both A and B"))
+NAMED = question("named", gold="both A and B", options=("red", "dry", "both A and B"))
+
+
+@pytest.mark.parametrize("other", [question("twin", text="Why q0?"), NAMED], ids=str)
+def test_what_is_no_example(other):
+    """Another item with the same text would show its answer; one that names its options by their
+    labels would be another text with other labels, or without."""
     for draw in range(3):
-        assert "named" not in drawn(POOL[0], draw, pool=[*POOL, named], examples=7)
+        assert other.item not in drawn(POOL[0], draw, pool=[*POOL, other], examples=7)

@@ -375,14 +375,6 @@ def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, con
     assert err.count("error: ") == 1
 
 
-def test_the_command_of_a_run_makes_its_missing_answers_again(run, consilience):
-    whole = (run / "answers" / "1.parquet").read_bytes()
-    (run / "answers" / "1.parquet").unlink()
-    assert consilience(*RUN, "--groups", "capital,sport", "--out", "run")[0] == 0
-    assert (run / "answers" / "1.parquet").read_bytes() == whole
-    assert consilience("score", "run")[0] == 0
-
-
 def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
     (run / "answers" / "1.parquet").unlink()
     change(run, lambda record: record.update(finished=None))

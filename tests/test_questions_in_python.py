@@ -96,19 +96,6 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
     assert (tmp_path / "run" / "answers" / "0.parquet").stat().st_mtime_ns == before
 
 
-def test_a_run_of_questions_without_a_file_is_kept_and_opened(tmp_path, questions):
-    folder = tmp_path / "run"
-    kept = cs.evaluate(questions, choose_a, vary=["order=rotations"], out=folder)
-    orders = {"order=ABC", "order=BCA", "order=CAB"}
-    assert set(kept.answers["variant"]) == orders
-    opened = cs.open_run(folder)
-    assert_frame_equal(opened.metrics, kept.metrics)
-    assert repr(opened) == repr(kept)
-    fewer = cs.Questions("quiz", questions.items[1:])
-    options = {"vary": ["order=rotations"], "out": folder}
-    refused("this folder holds another run", cs.evaluate, fewer, choose_a, **options)
-
-
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert micro(result, "consistency", "paraphrase") == 1
     assert micro(result, "consistency", "order") == 0

@@ -283,15 +283,6 @@ def test_a_run_keeps_the_expectations_by_which_it_was_counted_last(asked, tmp_pa
     assert rates[0] > rates[1] > rates[2] == 0
 
 
-def test_the_levels_of_a_prompt_are_columns(asked):
-    """No two prompts of a question have the same levels, and none has another's text."""
-    probe(asked("questions"))
-    queries = Run.open("run").queries.filter(item="ice")
-    assert queries.height == 2 * 6 * 2
-    assert queries.select("language", "order", "labels").is_unique().all()
-    assert queries["input"].list.join("").is_unique().all()
-
-
 def test_the_digest_of_queries_is_of_their_texts(asked):
     """Not of the file: tables with the same texts have it, and any other text another."""
     table = plan_of(asked("both")).queries(None).table()
@@ -388,20 +379,13 @@ def test_processes_at_once_lose_nothing(tmp_path):
 
 
 def test_the_options_of_a_run_are_recorded(tmp_path):
+    """But those that are values of Python."""
     chosen = {"model": "baseline:majority", "suite": "mini", "groups": ("capital",), "limit": 2}
-    options = ProbeOptions(**chosen, out=tmp_path)
-    record = probe(options).record
-    assert record["options"] == {
-        "model": "baseline:majority", "groups": ["capital"], "limit": 2, "out": str(tmp_path)
-    }  # fmt: skip
-
-
-def test_a_python_value_is_not_recorded(tmp_path):
-    def always(prompts):
-        return ["Paris"] * len(prompts)
-
-    result = cs.evaluate("mini", always, groups=["capital"], limit=1, out=tmp_path / "run")
-    assert result.run.record["options"]["model"] is None
+    for name, value in (("named", {}), ("value", {"model": cs.load_model("baseline:oracle")})):
+        record = probe(ProbeOptions(**chosen, out=tmp_path / name), **value).record["options"]
+        model = None if value else "baseline:majority"
+        known = {"model": model, "groups": ["capital"], "limit": 2, "out": str(tmp_path / name)}
+        assert record == known
 
 
 BROKEN = {
@@ -414,6 +398,7 @@ BROKEN = {
     "settings": {"settings": "mini"},
     "warnings": {"warnings": {"a": 1}},
     "versions": {"versions": 3},
+    "answers": {"answers": []},
 }  # fmt: skip
 
 
@@ -455,14 +440,6 @@ def test_commands_that_read_a_run_of_probe(damage, good, consilience, tmp_path):
     for err in refusals(consilience, commands):
         assert "run.json: not the record of a run: " in err and len(err) < 1500
     assert before == {path: path.read_bytes() for path in before}
-
-
-def test_answers_beside_a_damaged_record_are_not_counted_unchecked(tmp_path):
-    run = RunFolder(tmp_path, {"suite": "mini", "groups": ["capital"]})
-    run.write_answers("capital", pl.DataFrame(schema=ANSWERS_SCHEMA))
-    record = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(record | {"answers": []}))
-    refused("no 'answers'", read_answers, tmp_path)
 
 
 def test_a_folder_of_several_runs_says_which_there_are(good, tmp_path):

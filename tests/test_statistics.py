@@ -30,7 +30,7 @@ from consilience.metrics.statistics import (
     permutation_p,
 )
 from consilience.report.cautions import Known, cautions
-from test_metrics import HAND, PATTERNS, make_suite, of, row_of, table, values
+from test_metrics import HAND, make_suite, of, row_of, table, values
 
 
 @pytest.mark.parametrize(("first", "second", "p"), [
@@ -114,21 +114,6 @@ def test_the_detectable_difference_is_so_many_standard_errors():
     few, many = (detectable_difference(0.1, clusters) for clusters in (6, 10**6))
     assert few == pytest.approx(0.1 * (2.570582 + 0.919544), abs=1e-6)
     assert many == pytest.approx(0.1 * (1.959964 + 0.841621), abs=1e-6)
-
-
-@pytest.mark.parametrize(("clusters", "least", "most"), [(6, 0.6, 0.7), (10, 0.75, 0.85)])
-def test_power_at_the_detectable_difference_of_few_clusters_of_unequal_sizes(clusters, least, most):
-    """Relations of 5 to 200 facts whose true differences vary by 6 points; 500 studies.
-
-    A permutation test of six is significant only if all six have the same sign, for which 80 %
-    would need 4.4 standard errors.
-    """
-    generator = np.random.default_rng(1)
-    spread = np.sqrt(0.06**2 + 0.25 / np.geomspace(5, 200, clusters))
-    mean = detectable_difference(float(np.sqrt((spread**2).sum())) / clusters, clusters)
-    studies = mean + spread * generator.standard_normal((500, clusters))
-    power = np.mean([paired_permutation(study) < 0.05 for study in studies])
-    assert least < power < most
 
 
 def test_correlation_of_ranks_and_values():
@@ -246,14 +231,6 @@ def test_a_subject_that_several_relations_share_is_evidence_once():
     assert whole["p"] == 1
 
 
-def test_a_run_against_itself_differs_nowhere():
-    runs = {"one": table(HAND), "again": table(HAND)}
-    compared = compare(runs, make_suite(), "strict").filter(pl.col("first_value").is_not_nan())
-    assert (compared["difference"] == 0).all()
-    assert compared["p"].drop_nans().drop_nulls().eq(1).all()
-    assert compared["detectable"].is_nan().all()
-
-
 def of_relations(names, choose):
     """Two runs of twelve facts in each relation; ``choose()`` is what a run answers to a fact."""
 
@@ -341,32 +318,6 @@ def test_means_over_runs_by_hand(values, expected, of):
     )
     assert (of_group["metric"], of_group["over"], of_group["group"]) == ("accuracy", "group", "R")
     assert of_none["runs"] == 0 and math.isnan(of_none["value"])
-
-
-def test_means_over_runs_do_not_depend_on_their_order():
-    tables = [measure(of, make_suite(), "strict") for of in two_runs().values()]
-    one, two = mean_over_runs(tables), mean_over_runs(tables[::-1])
-    keys = ["metric", "over", "group", "kind", "level"]
-    for name in ("value", "std", "low", "high", "runs"):
-        found = [of.sort(keys)[name].to_list() for of in (one, two)]
-        assert found[0] == pytest.approx(found[1], nan_ok=True)
-    assert set(mean_over_runs(tables[:1])["runs"]) <= {0, 1}
-
-
-# Consistency that cannot be gamed.
-
-
-def test_corrected_consistency_of_two_patterns_is_kappa_of_other_items():
-    generator = np.random.default_rng(0)
-    codes = generator.integers(0, 3, (40, 2))
-    codes[:20, 1] = codes[:20, 0]
-    rows = [(str(n), f"s{n}", "a", ["abc"[c] for c in pair]) for n, pair in enumerate(codes)]
-    suite = make_suite(PATTERNS[:2], edges={})
-    found = values(measure(table(rows, patterns=PATTERNS[:2]), suite, "strict"))
-    agree = (codes[:, 0] == codes[:, 1]).mean()
-    others = (codes[:, :1] == codes[:, 1]) & ~np.eye(40, dtype=bool)
-    chance = others.sum() / (40 * 39)
-    assert found["corrected_consistency"] == pytest.approx((agree - chance) / (1 - chance))
 
 
 def test_a_mean_of_relations_that_are_all_0_has_no_interval():

@@ -107,8 +107,6 @@ class RunFolder:
             return record
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
         files = [file for file in files if not file.name.endswith(".part")]
-        if [file.name for file in files] == ["answers"]:  # of a run that failed at its start
-            files = list(files[0].iterdir())
         if files:
             found, todo = "not empty, and not the folder of a run", f"{OTHER_OUT}."
             raise ConsilienceError(found, where=str(self.path), todo=todo, kind="occupied")

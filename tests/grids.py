@@ -24,7 +24,6 @@ def grid_of(answers, golds=0, subjects=None, asked=None, compared=None, **more):
     asked = np.ones(answers.shape, bool) if asked is None else np.array(asked)
     names = [f"s{at}" for at in range(len(answers))] if subjects is None else subjects
     compared = None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2)
-    more = {"scores": {"logprob": np.full(answers.shape, NAN)}} | more
     answers = np.where(asked, answers, -1)
     return Grid(answers, golds, asked, compared, Clusters.of(names), **more)
 
@@ -87,7 +86,7 @@ def chosen(grid, items):
     return replace(
         grid, answers=grid.answers[items], golds=grid.golds[items], asked=grid.asked[items],
         subjects=Clusters.of(grid.subjects.names[grid.subjects.places[items]]), places=places,
-        distributions=shares, scores={name: of[items] for name, of in grid.scores.items()},
+        distributions=shares, logprob=None,
     )  # fmt: skip
 
 

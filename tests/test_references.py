@@ -12,7 +12,6 @@ from checks import refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.plans.factors import note_on_references
 from consilience.plans.presentation import Presentation, Presenter, Template, present, references_of
 
 
@@ -105,18 +104,6 @@ def test_the_answers_have_the_texts_of_the_file():
     assert shown.choices[1] == Choice("both A and C", ("A and C",))
     shown = present(asked, Presentation("de", order=("BCA",)))
     assert shown.choices[1].text == "sowohl A als auch C"
-
-
-def test_a_note_counts_them():
-    known = [replace(question(*options.split("|")), item=options) for options in (
-        "fig|pear|all of the above", "fig|pear|none of these", "all of the above|fig|pear",
-        "fig|pear|both A and B", "fig|pear|plum",
-    )]  # fmt: skip
-    assert note_on_references(known) == (
-        "4 of 5 questions have options that speak of others: 2 keep them last, 1 names others by "
-        "their labels, 1 is not asked in other orders"
-    )
-    assert note_on_references(known[4:]) == ""
 
 
 def test_a_wrong_option_of_a_template_speaks_of_no_other():

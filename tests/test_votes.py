@@ -19,7 +19,7 @@ def test_the_vote_and_its_ties_by_hand():
     Without log-probabilities the first variant decides. A text that is no option has no vote.
     """
     for logprob, wins in ((SURE, [1, 0, 1, 1, 0]), (np.full((5, 3), math.nan), [1, 0, 0, 0, 0])):
-        grid = grid_of(ANSWERS, GOLDS, scores={"logprob": logprob})
+        grid = grid_of(ANSWERS, GOLDS, logprob=logprob)
         tally = METRICS["vote_accuracy"].tally(grid)
         assert tally.scores[:, 0].tolist() == wins
         assert (tally.value, tally.n) == (sum(wins) / 5, 5)

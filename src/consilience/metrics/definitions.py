@@ -402,7 +402,7 @@ def right_in(grid: Grid) -> Tally:
 
 
 @metric("tuples", "Vote accuracy", "share of items with the right answer in most variants",
-        level="detail", binary=True, better="higher", scores=("logprob",))  # fmt: skip
+        level="detail", binary=True, better="higher")  # fmt: skip
 def vote_accuracy(grid: Grid) -> Tally:
     """Share of items of which the answer that most variants give is right.
 
@@ -411,7 +411,7 @@ def vote_accuracy(grid: Grid) -> Tally:
     options has no vote. Without a vote it is wrong.
     """
     voting = grid.asked & (grid.answers >= 0)
-    logprob = grid.scores["logprob"]
+    logprob = np.full(voting.shape, np.nan) if grid.logprob is None else grid.logprob
     known = (np.isfinite(logprob) | ~voting).all(axis=1, keepdims=True)
     weights = np.where(known & voting, logprob, 0)
     votes, sums = np.zeros((2, *voting.shape))

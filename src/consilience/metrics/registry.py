@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,9 +70,6 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
 
 View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreement on ``pairs``
 
-SCORES = ("logprob", "gold_logprob", "gold_rank", "margin", "text_logprob", "gold_text_logprob")
-"""Columns of the answers table that a metric may read."""
-
 ITEMS = 256  # Items whose answers in all pairs of variants are in memory at once
 
 
@@ -115,8 +112,7 @@ class Grid:
     may_have_none: bool = False  # Whether an answer may be none of the options
     least: int = 1  # In how many variants an item has to be right, of a metric ``by_count``
     instances: Counted = ()  # The instances of each expectation of the group
-    scores: Mapping[str, Floats] = field(default_factory=dict)
-    """Each of ``SCORES`` that a metric reads (item, variant); NaN where a query has none."""
+    logprob: Floats | None = None  # Of the answer (item, variant); NaN where it is not known
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
     by_pair: bool = False
     """Whether every pair of variants counts once, as in the released code; else every item does,
@@ -248,7 +244,7 @@ class Grid:
             compared=None,
             orders=None,
             places=None if self.places is None else self.places.only_variants(chosen),
-            scores={name: values[:, chosen] for name, values in self.scores.items()},
+            logprob=None if self.logprob is None else self.logprob[:, chosen],
             distributions=None if self.distributions is None else self.distributions[:, chosen],
         )
 
@@ -404,11 +400,9 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
         cells[items, variants] = values
         return cells
 
-    asked, scores = filled(columns["asked"].to_numpy(), False), dict[str, Floats]()
-    for name in {name for metric in METRICS.values() for name in metric.scores}:
-        scores[name] = np.broadcast_to(np.nan, shape)
-        if name in answers.columns:
-            scores[name] = filled(answers[name].cast(pl.Float64).to_numpy(), np.nan)
+    asked, logprob = filled(columns["asked"].to_numpy(), False), None
+    if "logprob" in answers.columns:
+        logprob = filled(answers["logprob"].cast(pl.Float64).to_numpy(), np.nan)
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
     distributions: Floats | None = None
@@ -423,7 +417,7 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
         None if compared is None else np.array(compared, dtype=np.int64).reshape(-1, 2),
         Clusters.of(answers["subject"][last].cast(pl.String)),
         words,
-        scores=scores,
+        logprob=logprob,
         is_ragged=design.is_ragged,
         distributions=distributions,
     )
@@ -551,8 +545,6 @@ class Metric:
     by_edit: bool = False  # Whether it is also counted by kinds of edits
     by_expectation: bool = False  # Whether it is also counted by kinds of expectations
     by_count: bool = False  # Whether it is of each number of variants, not of the whole
-    scores: tuple[str, ...] = ()
-    """The columns of the answers table that it reads as ``Grid.scores``."""
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
     needs: Literal["answers", "instances", "distributions", "places", "orders"] = "answers"

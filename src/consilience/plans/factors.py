@@ -12,21 +12,18 @@ from pathlib import Path
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.factors import FACTORS, LETTERS, MOST_CELLS, Factor, FactorialDesign
 from consilience.core.items import Question
-from consilience.core.text import counted
 from consilience.files.read import read_document
 from consilience.files.rows import Column, as_written, flag, line, read_one
 from consilience.options import refuse_unknown
 from consilience.options.commands import ProbeOptions
 from consilience.plans.presentation import (
     DRAW,
-    KINDS,
     LABEL_STYLES,
     SLOTS,
     TEMPLATES,
     Presentation,
     Presenter,
     Template,
-    by_kind,
     orders_of,
     references_of,
 )
@@ -220,15 +217,6 @@ def presenter_of(
         rule_name=options.option_score or "",
     )
     return Presenter(FactorialDesign.full(()), used, base, options.seed)
-
-
-def note_on_references(questions: Sequence[Question]) -> str:
-    """How many questions have options that speak of others, and how they are asked; or empty."""
-    kinds = by_kind(questions)
-    parts = [f"{len(of)} {KINDS[kind][len(of) > 1]}" for kind, of in kinds.items()]
-    size = len({one.item for of in kinds.values() for one in of})
-    whole = f"{size} of {counted(len(questions), 'question')} have options that speak of others"
-    return f"{whole}: {', '.join(parts)}" if parts else ""
 
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -98,27 +98,6 @@ def references_of(question: Question) -> References:
             raise ConsilienceError(found, expected=expected, where=where)
         kept = sorted({*map(LETTERS.index, letters)})
     return References(tuple(kept), named, frozenset({*whole, *named}))
-
-
-KINDS = {
-    "last": ("keeps them last", "keep them last"),
-    "named": ("names others by their labels", "name others by their labels"),
-    "fixed": ("is not asked in other orders", "are not asked in other orders"),
-}
-"""What becomes of a question with options that speak of others, and of several."""
-
-
-def by_kind(questions: Iterable[Question]) -> dict[str, list[Question]]:
-    """The questions with options that speak of others by what becomes of them (``KINDS``)."""
-    found: dict[str, list[Question]] = {}
-    for one in questions:
-        known = references_of(one)
-        if known.speaking and known.pinned:
-            is_fixed = len(known.pinned) == len(one.options)
-            found.setdefault("fixed" if is_fixed else "last", []).append(one)
-        if known.named:
-            found.setdefault("named", []).append(one)
-    return {kind: found[kind] for kind in KINDS if kind in found}
 
 
 def _named(texts: Sequence[str], whole: Set[int], question: Question) -> dict[int, tuple[int, ...]]:

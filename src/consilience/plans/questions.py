@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-from typing import Protocol as Interface
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +42,6 @@ from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
 from consilience.plans.factors import (
     factors_of,
-    note_on_references,
     presenter_of,
 )
 from consilience.plans.presentation import Presenter
@@ -60,6 +58,9 @@ from consilience.suites.question_suites import (
 )
 from consilience.suites.questions import Questions
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
+
+if TYPE_CHECKING:
+    from consilience.models.classifier import EmbeddingJudge
 
 OF_WRITING = ("match", "temperature", "max_new_tokens")
 
@@ -183,15 +184,11 @@ def plan_questions(options: ProbeOptions, suite: Any = None, progress: Progress 
     }
     if hub := _hub_of(options.suite, questions):
         source["hub"] = hub
-    varied = {factor.name for factor in design.factors}
-    notes = [
-        *([] if "order" in varied else gold_position_notes(questions.items)),
-        note_on_references(questions.items) if varied & {*OF_OPTIONS} else "",
-        *questions.notes,
-    ]
+    is_fixed = "order" not in [factor.name for factor in design.factors]
+    notes = [*(gold_position_notes(questions.items) if is_fixed else ()), *questions.notes]
     return Plan(
         "questions", counted, sizes, settings, load,
-        lambda model: _queries(presented, model), source, [*filter(None, notes)],
+        lambda model: _queries(presented, model), source, notes,
     )  # fmt: skip
 
 
@@ -235,7 +232,9 @@ class Writer:
 
     model: LanguageModel
     match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
-    judge: Judge | None = None  # Says what means the same; None where only equal answers do
+    judge: EmbeddingJudge | None = (
+        None  # None where only equal answers mean the same
+    )
 
     @classmethod
     def of(cls, options: ProbeOptions, model: Any) -> Writer:
@@ -436,8 +435,6 @@ question not the gold; it is null where it is one. ``answer`` is then the normal
 which the answers of other variants are compared, and ``option`` is null.
 """
 
-SHOWN, LONGEST_SHOWN = 3, 60  # Unmatched answers that a note quotes, and characters of each
-
 
 def answered(
     text: str, prompt: Prompt, question: Question, rule: Rule | None = None
@@ -463,19 +460,7 @@ def answered(
     return record
 
 
-AnswerPair = tuple[str, str, str]  # A question and two answers to it
-
-
-class Judge(Interface):
-    """Says whether two answers mean the same."""
-
-    identity: dict[str, object]  # Which judge this is
-
-    def same(self, pairs: Sequence[AnswerPair]) -> list[bool]:
-        """Whether the answers of each pair mean the same; symmetric in the two answers."""
-
-
-def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list[str]]:
+def clusters(texts: Mapping[str, int], question: str, judge: EmbeddingJudge) -> list[list[str]]:
     """Answers to a question that mean the same, from how often each occurs.
 
     The most frequent answer, of equally frequent ones the first in alphabetical order, begins a
@@ -494,7 +479,7 @@ def clusters(texts: Mapping[str, int], question: str, judge: Judge) -> list[list
 
 
 def merge_answers(
-    answers: pl.DataFrame, questions: Sequence[Question], judge: Judge
+    answers: pl.DataFrame, questions: Sequence[Question], judge: EmbeddingJudge
 ) -> pl.DataFrame:
     """The table with one answer, the most frequent one, for each cluster of unmatched answers.
 

@@ -232,9 +232,7 @@ class Writer:
 
     model: LanguageModel
     match: str | None = None  # Finds the answer in a text (``free_text.RULES``); None: the usual
-    judge: EmbeddingJudge | None = (
-        None  # None where only equal answers mean the same
-    )
+    judge: EmbeddingJudge | None = None  # None where only equal answers mean the same
 
     @classmethod
     def of(cls, options: ProbeOptions, model: Any) -> Writer:

@@ -66,7 +66,7 @@ def facts(times: float) -> Suite:
     for at, patterns in enumerate([*range(2, 21)] * 2):
         size = round(times * (533 if patterns == 20 or at == 0 else 534))
         of = tuple(Fact(f"{at}-{n}", f"s{at}-{n}", f"o{n % 60}") for n in range(size))
-        ways = tuple(Pattern.parse(f"[X] is {n} of [Y].") for n in range(patterns))
+        ways = tuple(Pattern(f"[X] is {n} of [Y].") for n in range(patterns))
         relations.append(Relation(f"P{at}", f"P{at}", "N-1", ways, of, {}, Candidates.of(of)))
     return Suite("facts", tuple(relations), "strict")
 

@@ -22,7 +22,7 @@ from consilience.models.masked import masked_sentences
 from consilience.models.products import one_thread
 
 PATTERNS = [
-    Pattern.parse(text)
+    Pattern(text)
     for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
 ]
 SUBJECTS = ["France", "Germany", "the old Italy", "Europe", "x", "Spain and Portugal"]

@@ -139,7 +139,7 @@ def test_edits_by_hand():
 
 def test_tenses_differ_only_where_both_are_known():
     tenses = {"[X] is in [Y].": "present", "[X] was in [Y].": "past", "[X], [Y]": "?"}
-    patterns = tuple(Pattern.parse(text, tense=tense) for text, tense in tenses.items())
+    patterns = tuple(Pattern(text, tense=tense) for text, tense in tenses.items())
     relation = Relation("R", "R", "N-1", patterns, (), EDGES, Candidates((), ()))
     kinds = annotated_kinds(Suite("s", (relation,), "strict"))["R"]
     assert ["tense" in kinds[pair] for pair in EDGES] == [True, False, False]
@@ -336,7 +336,7 @@ def read(text, tree, **about):
     words = [entry.split("/") for entry in tree.split()]
     texts = [word[0] for word in words]
     words = tuple(Word(*word[:3], word[4], int(word[5])) for word in words)
-    return Parsed(Pattern.parse(text, **about), words, texts.index("X"), texts.index("Y"))
+    return Parsed(Pattern(text, **about), words, texts.index("X"), texts.index("Y"))
 
 
 TREES = {name: read(text, tree) for name, text, tree in cases("trees")}
@@ -364,13 +364,13 @@ def test_one_preposition_for_another_is_a_lexical_change_and_one_more_is_not():
 
 @pytest.mark.parametrize(("a", "b", "changed"), cases("determiners"))
 def test_determiners_are_counted_as_words(a, b, changed):
-    first, second = (Parsed(Pattern.parse(text), (), 0, 0) for text in (a, b))
+    first, second = (Parsed(Pattern(text), (), 0, 0) for text in (a, b))
     assert determiner_change(first, second) is determiner_change(second, first) is changed
 
 
 def relation(*texts, id_="r", edges=None):
     return Relation(
-        id_, id_, "N-1", tuple(map(Pattern.parse, texts)), (Fact(f"{id_}/0", "a", "b"),),
+        id_, id_, "N-1", tuple(map(Pattern, texts)), (Fact(f"{id_}/0", "a", "b"),),
         edges or {}, Candidates(("b",), (1,)),
     )  # fmt: skip
 
@@ -411,7 +411,7 @@ def parser():
     "[X]. It is [Y].", "[X] ([Y]).", "[X][Y]",
 ])  # fmt: skip
 def test_the_slots_are_found_again_in_one_tree(text, parser):
-    parsed = parse_pattern(Pattern.parse(text), parser)
+    parsed = parse_pattern(Pattern(text), parser)
     subject, object_ = (parsed.words[at].text for at in (parsed.subject, parsed.object))
     assert (subject, object_) == syntax.FILLERS or text == "[X][Y]"
     roots = [at for at, word in enumerate(parsed.words) if word.head == at]

@@ -23,7 +23,7 @@ from consilience.models.prompts import LabelAsker, PromptReader
 from consilience.models.tokens import check_numbers, rendered
 from pair_builders import MRPC, PAIRS, SAME, forms_of
 
-QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
+QUERIES = [Query(Pattern("The capital of [X] is [Y]."), "France", "Paris")]
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}"
 FILE = "model.safetensors"
 TURNS = [{"role": "user", "content": "What is it?"}]

@@ -119,7 +119,7 @@ def test_only_items_with_a_pair_are_clusters_above_chance():
 
 # Tables.
 
-PATTERNS = tuple(map(Pattern.parse, ("[X] is a [Y].", "[X] is an [Y].", "[Y] is [X].")))
+PATTERNS = tuple(map(Pattern, ("[X] is a [Y].", "[X] is an [Y].", "[Y] is [X].")))
 COLUMNS = ["group", "item", "subject", "variant", "gold", "answer", "excluded"]
 OPTIONS = ["option", "gold_option", "n_candidates", "shown", "option_scores"]
 

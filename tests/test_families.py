@@ -184,7 +184,7 @@ def test_families(family, kind, way, loaded, pair_model):
         np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-6)
 
 
-PATTERN = Pattern.parse("The capital of [X] is [Y].")
+PATTERN = Pattern("The capital of [X] is [Y].")
 LONG = "the big old state that is in the west of Europe and has a lot of people"
 WORDS = words_of("Paris", "Rome", "Oslo")
 

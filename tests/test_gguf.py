@@ -16,7 +16,7 @@ gguf = pytest.importorskip("gguf")
 
 WIDTH, LAYERS, HEADS = 64, 2, 4
 QUERIES = [
-    Query(Pattern.parse(text), subject, "Paris")
+    Query(Pattern(text), subject, "Paris")
     for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].")
     for subject in ("France", "Italy")
 ]

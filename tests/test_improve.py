@@ -37,7 +37,7 @@ from consilience.train.consistency import (
 from consilience.train.improvement import over_seeds, seed_table, train_and_measure
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
-PATTERNS = tuple(map(Pattern.parse, TEXTS))
+PATTERNS = tuple(map(Pattern, TEXTS))
 
 
 def relation(id_, subjects="abcdefghijkl"):

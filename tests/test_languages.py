@@ -284,7 +284,7 @@ def test_full_width_labels_and_marks_of_letters():
         assert match(text, choices, rule, ["A", "B"]).position == 1, text
     assert match("（B）パリ", choices, rule, ["A", "B"]).position is None
     words = ["कल", "काल"]  # yesterday and time differ in a mark
-    query = Query(Pattern.parse("[X]: [Y]"), "x", "कल")
+    query = Query(Pattern("[X]: [Y]"), "x", "कल")
     assert position("काल।", query, words) == 1
     assert position("कील।", query, words) is None
 

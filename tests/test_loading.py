@@ -23,7 +23,7 @@ from consilience.options.commands import ProbeOptions
 from replay_server import replay
 
 CANDIDATES = Candidates(tuple(WORDS), (1,) * len(WORDS))
-QUERIES = [Query(Pattern.parse("The capital of [X] is [Y]."), "France", "Paris")]
+QUERIES = [Query(Pattern("The capital of [X] is [Y]."), "France", "Paris")]
 
 PAIRS = "sentence1\tsentence2\tlabel\nA b.\tC d.\tentailment\nE f.\tG h.\tnot_entailment\n"
 

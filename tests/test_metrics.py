@@ -28,7 +28,7 @@ EDGES = {(0, 1): LEXICAL, (0, 2): SYNTACTIC, (1, 2): NEITHER}
 
 
 def make_suite(patterns=PATTERNS, cardinality="N-1", ids=("R",), edges=EDGES):
-    parsed = tuple(map(Pattern.parse, patterns))
+    parsed = tuple(map(Pattern, patterns))
     facts = (Fact("1", "s", "o"),)
     more = (cardinality, parsed, facts, edges, Candidates.of(facts))
     return Suite("hand", tuple(Relation(id_, id_, *more) for id_ in ids), "strict")

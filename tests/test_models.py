@@ -125,7 +125,7 @@ def test_a_causal_model_is_asked_up_to_its_last_position(model_folder):
     """64 positions take the start token and 63 of a sentence's 64 tokens; the next word 63."""
     model = load_model(str(model_folder("gpt2")))
     words = words_of("Oslo")
-    pattern = Pattern.parse("[X] [Y]")
+    pattern = Pattern("[X] [Y]")
     tail = len(model.tokenizer(" Oslo", add_special_tokens=False).input_ids)
 
     def unasked(length):
@@ -180,7 +180,7 @@ def test_the_tokens_around_a_mask_are_those_of_running_text(kind, published):
     if "," in kind:
         mask = AddedToken("<mask>", lstrip=False, special=True)
         tokenizer.add_special_tokens({"mask_token": mask})
-    queries = [*FIRST, Query(Pattern.parse("[X] has [Y] , the city"), "France", "Oslo")]
+    queries = [*FIRST, Query(Pattern("[X] has [Y] , the city"), "France", "Oslo")]
     contexts = [query.pattern.around_object(query.subject) for query in queries]
     sentences = masked_sentences(tokenizer, contexts)
     released = masked_sentences(tokenizer, contexts, "published")
@@ -223,7 +223,7 @@ def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(pieces_mode
     query = [Query(PATTERNS[0], fits, "Paris")]
     assert scores_of(model, query, CANDIDATES)[1] == {0: {}}
     assert scores_of(model, query, MIXED)[1] == {0: "66 tokens, and the model takes 64"}
-    glued = [Query(Pattern.parse("i[Y] [X]"), "France", "n")]
+    glued = [Query(Pattern("i[Y] [X]"), "France", "n")]
     _, reasons = scores_of(pieces_model("roberta"), glued, words_of("n", "Paris"))
     assert reasons == {0: {"n": "merged with 'i' on its left"}}
 

@@ -30,7 +30,7 @@ from consilience.report.charts import COLOURS, tsne_chart
 from consilience.results.analyses import correlations_of
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
-PATTERNS = tuple(map(Pattern.parse, TEXTS))
+PATTERNS = tuple(map(Pattern, TEXTS))
 SUBJECTS = ("France", "Germany", "the old Italy")
 RELATION = Relation(
     "capital", "capital", "N-1", PATTERNS,

@@ -24,7 +24,7 @@ def asked(facts, patterns=4, words=0, missing=0.0, seed=0, each=1):
     """
     words, shape = words or facts, (facts, patterns)
     known = tuple(Fact(f"i{at}", f"s{at // each}", f"o{at % words}") for at in range(facts))
-    texts = tuple(Pattern.parse(f"[X] is {at} in [Y].") for at in range(patterns))
+    texts = tuple(Pattern(f"[X] is {at} in [Y].") for at in range(patterns))
     relation = Relation("R", "R", "N-1", texts, known, {}, Candidates.of(known))
     generator = np.random.default_rng(seed)
     chosen = np.char.add("o", generator.integers(0, words, shape).astype(str))

@@ -230,7 +230,7 @@ def test_any_text_is_scored_as_the_reference_or_said_why_not(
 ):
     assume(not set("[]") & set(left + middle))
     slots = ("[Y]", "[X]") if object_first else ("[X]", "[Y]")
-    query = Query(Pattern.parse(f"{left}{slots[0]} {middle} {slots[1]}."), subject, words[0])
+    query = Query(Pattern(f"{left}{slots[0]} {middle} {slots[1]}."), subject, words[0])
     found, reasons = scores_of(load(family, way), [query], words_of(*words))
     if isinstance(reasons[0], str):
         assert np.isnan(found).all()

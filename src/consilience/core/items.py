@@ -19,7 +19,7 @@ ENGLISH = "en"  # The language of patterns and facts that name none
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pattern:
-    """A cloze pattern with one ``[X]`` (subject) and one ``[Y]`` (object)."""
+    """A cloze pattern, such as ``[X] was born in [Y].``, with one subject and one object."""
 
     text: str
     lemma: str = ""
@@ -52,20 +52,11 @@ class Pattern:
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
 
-    @classmethod
-    def parse(cls, text: str, *, where: str = "", **fields: str) -> Pattern:
-        """Parse ``"[X] was born in [Y]."``; ``where``: its place, for a message."""
-        try:
-            return cls(text, **fields)
-        except ConsilienceError as error:
-            raise error.replaced(where=where) from error
-
     @property
     def record(self) -> dict[str, str]:
         """Its fields that are not at their defaults, as values of JSON."""
-        known = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        usual = {one.name: one.default for one in fields(self)}
-        return {name: value for name, value in known.items() if value != usual[name]}
+        own = [(one, getattr(self, one.name)) for one in fields(self) if one.init]
+        return {one.name: value for one, value in own if value != one.default}
 
     def fill(self, subject: str, object_: str) -> str:
         """The sentence with a subject, and an object or a mask or a blank in its place."""

@@ -220,15 +220,12 @@ COLUMNS = (
     Column("map", as_is, "", is_needed=False),
 )  # fmt: skip
 
-FILE_STEM = "expectations"
-"""What the file of expectations in a folder of questions is called."""
-
 ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
 
 
 def with_expectations(questions: Questions, path: Path, problems: Problems) -> Questions:
-    """The questions of a folder with their expectations; errors go to ``problems``."""
-    file = find_table(path, FILE_STEM)
+    """The questions of a folder with those of a file ``expectations``; errors go to ``problems``."""
+    file = find_table(path, "expectations")
     if file is None:
         return questions
     rows = read_rows(file, problems)

@@ -501,7 +501,7 @@ def test_two_runs_are_compared(folder):
     rows = table.filter(metric="violation_rate", level="different")
     assert rows["difference"].to_list() == [-1 / 2] * 3, "of the group, their mean, and all"
     shown = {str(row[0]): row[3] for row in comparison_table(table, suite).rows}
-    assert shown["Violations, different"] == -1 / 2
+    assert shown["Violations, different"].value == -1 / 2
     assert {"Violations, implied", "Violations, same"} <= set(shown)
 
 

@@ -224,7 +224,7 @@ ARROW, AND, OR = "->", "&", "|"  # In a map: ``yes & yes -> yes | maybe``
 
 
 def with_expectations(questions: Questions, path: Path, problems: Problems) -> Questions:
-    """The questions of a folder with those of a file ``expectations``; errors go to ``problems``."""
+    """The questions of a folder with those of its file ``expectations``, and what is wrong."""
     file = find_table(path, "expectations")
     if file is None:
         return questions

@@ -40,9 +40,10 @@ def scores_of(model, queries, candidates, **options):
     Totals where a model gives them, else log-probabilities. Checks that every query comes once and
     that the log-probabilities are the normalised totals.
     """
-    found = np.full((len(queries), len(candidates.words)), 99.0)
-    reasons = {}
+    found, reasons = None, {}
     for scores in model.score(queries, candidates, **options):
+        if found is None:
+            found = np.full((len(queries), len(scores.words)), 99.0)
         assert (found[scores.rows] == 99).all(), "a query was answered twice"
         values = scores.logprob if scores.totals is None else scores.totals
         found[scores.rows] = values

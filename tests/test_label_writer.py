@@ -88,22 +88,13 @@ CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% en
 
 @pytest.fixture
 def chat(tmp_path, model_folder):
-    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's.
+    """A tiny Llama with a chat template; ``chat(eos_token_id=[0, 5])`` is its generation's."""
 
-    With ``sliding_window`` a Mistral, which has the same weights.
-    """
-
-    def build(sliding_window=None, **generation):
+    def build(**generation):
         folder = tmp_path / "chat"
         loaded = transformers.AutoModelForCausalLM.from_pretrained(model_folder("llama"))
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder("llama"))
         tokenizer.chat_template = CHAT
-        if sliding_window:
-            config = loaded.config.to_dict() | {"sliding_window": sliding_window}
-            del config["model_type"], config["architectures"]
-            weights = loaded.state_dict()
-            loaded = transformers.MistralForCausalLM(transformers.MistralConfig(**config))
-            loaded.load_state_dict(weights)
         loaded.generation_config.update(**generation)
         loaded.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -139,12 +130,11 @@ def totals(folder, prompt):
     return [one.total(ids, [*of, *[one.tokenizer.eos_token_id] * chats]) for of in targets]
 
 
-@pytest.fixture(params=["t5", "t5 template", "gpt2", "llama", "chat", "window", "mamba"])
+@pytest.fixture(params=["t5", "t5 template", "gpt2", "llama", "chat", "mamba"])
 def asked_writer(request, chat, writer, model_folder):
     """A model that writes, its folder, and forms to ask it, two of them equal."""
     family = request.param.split()[0]
-    made = {"chat": chat, "window": partial(chat, sliding_window=16)}
-    folder = made.get(family, partial(model_folder, family))()
+    folder = chat() if family == "chat" else model_folder(family)
     own = {"first": partial(t5_original, task=MRPC)} if request.param == "t5" else {}
     forms = forms_of([TextPair("0", "Rome", "a b", ""), *PAIRS[:1]], ("signal",), **own)
     return writer(folder, template=None if own else "{text}:"), folder, [*forms, forms[0]]

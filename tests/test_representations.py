@@ -1,6 +1,5 @@
 """Vectors against plain transformers, clusters that are known beforehand, figures that are read."""
 
-import functools
 import json
 import math
 import re
@@ -28,6 +27,7 @@ from consilience.models.batches import Budget, vector_array
 from consilience.models.masked import masked_sentences
 from consilience.report.charts import COLOURS, tsne_chart
 from consilience.results.analyses import correlations_of
+from reference import plain
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X] ([Y]) is big.")
 PATTERNS = tuple(map(Pattern, TEXTS))
@@ -46,63 +46,39 @@ def load(family, model_folder):
     return LOADED.setdefault(family, load_model(str(model_folder(family))))
 
 
-@functools.cache
-def pretrained(auto, folder):
-    return auto.from_pretrained(folder).eval()
+@torch.no_grad()
+def states_of(family, folder, query, special):
+    """One sentence alone: every layer's state where the object is predicted (layer, width)."""
+    head = "MaskedLM" if family in MASKED else "Seq2SeqLM" if family == "mt5" else "CausalLM"
+    model, tokenizer = plain(folder, getattr(transformers, f"AutoModelFor{head}"))
+    (left, right), at, more = query.pattern.around_object(query.subject), -1, {}
+    if family in MASKED:
+        (ids,) = masked_sentences(tokenizer, [(left, right)], special=special)
+        assert (tokenizer.cls_token_id in ids) is special
+        at = ids.index(tokenizer.mask_token_id)
+    elif family == "mt5":  # whose sentinels have a space on their left
+        ids = tokenizer(f"{left} <extra_id_0>{right}").input_ids
+        first = tokenizer.convert_tokens_to_ids("▁<extra_id_0>")
+        more = {"decoder_input_ids": torch.tensor([[0, first]])}
+    else:
+        ids = [tokenizer.bos_token_id, *tokenizer(left.rstrip()).input_ids]
+    output = model(torch.tensor([ids]), output_hidden_states=True, **more)
+    states = output.decoder_hidden_states if more else output.hidden_states
+    return np.stack([states[layer][0, at].numpy() for layer in LAYERS])
 
 
-def plain(auto, folder, ids, at):
-    """One sentence alone: every layer's state at one position, (layer, width)."""
-    model = pretrained(auto, folder)
-    with torch.no_grad():
-        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    return np.stack([each[0, at].numpy() for each in states])
-
-
-@pytest.mark.parametrize("family", MASKED)
-def test_masked_vectors_are_those_at_the_mask(family, model_folder):
-    folder = model_folder(family)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    for special in (True, False):
+@pytest.mark.parametrize("family", [*MASKED, "gpt2", "llama", "mt5"])
+def test_vectors_are_those_that_predict_the_object(family, model_folder):
+    """At the mask, before the object, or of the decoder."""
+    for special in (True, False)[: 1 + (family in MASKED)]:
         found = vector_array(load(family, model_folder), QUERIES, LAYERS, special_tokens=special)
         assert found.dtype == np.float32
         for row in (0, 4, 8):
-            left, right = QUERIES[row].pattern.around_object(QUERIES[row].subject)
-            (ids,) = masked_sentences(tokenizer, [(left, right)], special=special)
-            assert (tokenizer.cls_token_id in ids) is special
-            at = ids.index(tokenizer.mask_token_id)
-            expected = plain(transformers.AutoModelForMaskedLM, folder, ids, at)
+            expected = states_of(family, model_folder(family), QUERIES[row], special)
             np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_causal_vectors_are_those_that_predict_the_object(family, model_folder):
-    folder = model_folder(family)
-    found = vector_array(load(family, model_folder), QUERIES, LAYERS)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    for row, query in enumerate(QUERIES):
-        left = query.pattern.fill(query.subject, "[Y]").split("[Y]")[0].rstrip()
-        ids = [tokenizer.bos_token_id, *tokenizer(left).input_ids]
-        expected = plain(transformers.AutoModelForCausalLM, folder, ids, -1)
-        np.testing.assert_allclose(found[row], expected, atol=1e-4, rtol=1e-4)
     first = found[1::3]
-    assert (first == first[0]).all(), "before an object at the start only the start token is read"
-    assert (found[0] != found[3]).any(), "elsewhere the subject is"
-
-
-def test_seq2seq_vectors_are_those_that_the_decoder_predicts_the_object_from(model_folder):
-    model, folder = load("mt5", model_folder), model_folder("mt5")
-    found = vector_array(model, QUERIES, [0, 3])
-    refused("no layer 4", vector_array, model, QUERIES, [4])
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    whole = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    text = QUERIES[3].pattern.fill(QUERIES[3].subject, "<extra_id_0>")
-    with torch.no_grad():
-        ids, prefix = torch.tensor([tokenizer(text).input_ids]), torch.tensor([model.prefix])
-        states = whole(ids, decoder_input_ids=prefix, output_hidden_states=True)
-    for place, layer in enumerate((0, 3)):
-        expected = states.decoder_hidden_states[layer][0, -1].numpy()
-        np.testing.assert_allclose(found[3, place], expected, atol=1e-4, rtol=1e-4)
+    is_causal = family in ("gpt2", "llama")
+    assert (first == first[0]).all() == is_causal, "only the start token precedes the object"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

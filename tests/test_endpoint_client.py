@@ -113,22 +113,6 @@ def test_one_request_in_trouble_among_others_is_refused():
     assert client.usage.refused == 2
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_storm_of_refusals_is_waited_out(status):
-    """Each request is refused once, and everything is answered in the end."""
-    seen = set()
-
-    def answer(path, body, headers):
-        is_first = body["n"] not in seen
-        seen.add(body["n"])
-        return (status, {}, {}) if is_first else completion(body)
-
-    with client_of(answer) as client:
-        replies = post_all(client, ({"n": n} for n in range(40)))
-    assert all(isinstance(reply, dict) for reply in replies.values())
-    assert client.usage.retries == len(client.server.received) - 40 == 40
-
-
 def test_no_more_requests_are_sent_than_the_limit():
     with client_of(echo, max_requests=5) as client:
         message = "--max-requests 5 is reached: 5 requests sent"

@@ -268,18 +268,6 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
     load_prompt_model(folder, [])
 
 
-@pytest.mark.parametrize(("family", "head"), [
-    ("XLM", "WithLMHeadModel"), ("Flaubert", "WithLMHeadModel"), ("Bert", "LMHeadModel"),
-])  # fmt: skip
-def test_a_masked_model_with_another_name_is_masked(family, head, saved):
-    """Its attention has two directions, whatever the name says."""
-    folder = saved(
-        family, head=head, tokenizer="bpe", emb_dim=32, n_layers=2, n_heads=4,
-        n_langs=1, pad_index=1, pad_token_id=1, embed_init_std=0.6,
-    )  # fmt: skip
-    assert load_model(folder).identity["kind"] == "masked"
-
-
 def test_a_masked_model_that_looks_into_its_weights_keeps_them(saved):
     """MobileBERT's head multiplies its own weights: it is computed at every token."""
     sizes = {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 2}
@@ -291,21 +279,24 @@ def test_a_masked_model_that_looks_into_its_weights_keeps_them(saved):
     np.testing.assert_allclose(found, normalised(expected), atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["XLNet", "BertGeneration"])
-def test_a_model_that_looks_ahead_is_not_scored_as_if_it_did_not(family):
-    config = getattr(transformers, f"{family}Config")()
-    refused("is of the family '", kind_of_config, config, family)
+LOOKS_AHEAD, KEEPS = "is of the family '", "keeps the state of one text in its layers"
 
 
-@pytest.mark.parametrize("family", ["GPTNeoX", "GPTNeoXJapanese"])
-def test_a_family_is_causal_although_its_configuration_does_not_say_so(family):
-    config = getattr(transformers, f"{family}Config")(architectures=[f"{family}ForCausalLM"])
-    assert kind_of_config(config, family) == "causal"
-
-
-def test_a_model_that_keeps_a_state_in_its_layers_is_refused():
-    config = transformers.RecurrentGemmaConfig(architectures=["RecurrentGemmaForCausalLM"])
-    refused("keeps the state of one text in its layers", kind_of_config, config, "g")
+@pytest.mark.parametrize(("family", "saved_as", "kind"), [
+    *((one, "WithLMHeadModel", "masked") for one in ("XLM", "Flaubert", "Bert")),
+    ("Bert", "LMHeadModel", "masked"),  # it was never told to decode
+    *((one, "ForCausalLM", "causal") for one in ("GPTNeoX", "GPTNeoXJapanese")),
+    ("XLNet", None, LOOKS_AHEAD), ("BertGeneration", None, LOOKS_AHEAD),
+    ("RecurrentGemma", "ForCausalLM", KEEPS),
+])  # fmt: skip
+def test_what_kind_a_family_is(family, saved_as, kind):
+    """Whatever its configuration says of decoding, and the name that it was saved with."""
+    settings = {"architectures": [family + saved_as]} if saved_as else {}
+    config = getattr(transformers, f"{family}Config")(**settings)
+    if kind in (LOOKS_AHEAD, KEEPS):
+        refused(kind, kind_of_config, config, family)
+    else:
+        assert kind_of_config(config, family) == kind
 
 
 def test_a_bart_that_others_trained_reads_two_segments():

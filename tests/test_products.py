@@ -37,6 +37,9 @@ def test_both_libraries_give_the_same_answers(family, model_folder, monkeypatch)
         monkeypatch.setattr(batches, "speed_up", partial(speed_up, library=library))
         model = load_model(str(model_folder(family)))
         assert model.products["library"] == library
+        weights = [getattr(part, "weight", None) for part in model.model.modules()]
+        packed = sum(weight.is_mkldnn for weight in weights if weight is not None)
+        assert packed >= 4 * 2 if library == "onednn" else packed == 0
         return scores_of(model, QUERIES[:8], words_of(*WORDS, "New York", "Parisian"))[0]
 
     one, other = asked_with("onednn"), asked_with("torch")
@@ -49,20 +52,6 @@ def test_both_libraries_give_the_same_answers(family, model_folder, monkeypatch)
 def model_of(folder, family):
     auto = AutoModelForMaskedLM if family in ("bert", "roberta") else AutoModelForCausalLM
     return auto.from_pretrained(folder).eval()
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
-def test_packed_products_are_the_same_products(family, model_folder):
-    plain, model = (model_of(model_folder(family), family) for _ in range(2))
-    assert speed_up(model, library="onednn")["library"] == "onednn"
-    weights = [getattr(each, "weight", None) for each in model.modules()]
-    packed = [each for each in weights if each is not None and each.is_mkldnn]
-    assert len(packed) >= 4 * 2, "the linear layers of both kinds are packed"
-    ids = torch.arange(12).reshape(2, 6)
-    with torch.inference_mode():
-        expected = plain(input_ids=ids).logits
-        scale = float(expected.abs().max())
-        assert torch.allclose(model(input_ids=ids).logits, expected, atol=1e-5 * scale, rtol=0)
 
 
 def test_a_run_says_what_multiplied_also_resumed_elsewhere(consilience, model_folder, tmp_path):

@@ -29,9 +29,9 @@ from transformers import AutoModelForMaskedLM, BertConfig, PreTrainedTokenizerFa
 from consilience import load_model
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
+from consilience.models.batches import processor
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
-from consilience.models.products import processor
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

@@ -15,9 +15,8 @@ from consilience import load_suite
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Prompt, Question
-from consilience.models.batches import CPU_TOKENS
+from consilience.models.batches import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
-from consilience.models.products import speed_up
 from consilience.models.prompted import PromptModel
 from consilience.plans.presentation import Presentation, Presenter
 from consilience.plans.questions import prompts_of

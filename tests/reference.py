@@ -18,8 +18,8 @@ from transformers import (
 
 from conftest import WORDS
 from consilience import Candidates, Pattern, Query
+from consilience.models.batches import one_thread
 from consilience.models.masked import masked_sentences
-from consilience.models.products import one_thread
 
 PATTERNS = [
     Pattern(text)

@@ -33,6 +33,8 @@ def test_batches_have_one_length_and_hold_everything_once():
         assert len({lengths[n] for n in batch}) == 1
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= 6
     assert list(equal_length_batches([], Budget(6))) == []
+    sizes = [*map(len, equal_length_batches([1] * 10, Budget(4)))]
+    assert sizes == [4, 3, 3], "of one length as equal as they can be"
 
 
 def test_normalising_leaves_nan_alone_and_survives_minus_infinity():

@@ -17,10 +17,9 @@ from checks import refused
 from conftest import WORDS, _tokenizer
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import seq2seq
-from consilience.models.batches import Budget
+from consilience.models.batches import Budget, reproducibly
 from consilience.models.loading import Pretrained
 from consilience.models.masked import MaskedModel, masked_sentences
-from consilience.models.products import reproducibly
 from consilience.models.seq2seq import Seq2SeqModel
 from consilience.models.tokens import candidates_in_slot, slot_anchor
 from reference import PATTERNS, QUERIES, TEMPLATE, scores_of, words_of

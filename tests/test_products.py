@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from conftest import WORDS
 from consilience import load_model
-from consilience.models import batches, products
-from consilience.models.products import processor, speed_up
+from consilience.models import batches
+from consilience.models.batches import processor, speed_up
 from reference import QUERIES, scores_of, words_of
 
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
     ("AMD EPYC 9654 96-Core Processor", "onednn"), ("Intel(R) Xeon(R) Processor", "torch"),
 ])  # fmt: skip
 def test_onednn_multiplies_on_processors_of_amd(name, library, model_folder, monkeypatch):
-    monkeypatch.setattr(products, "processor", lambda: name)
+    monkeypatch.setattr(batches, "processor", lambda: name)
     found = speed_up(model_of(model_folder("gpt2"), "gpt2"))
     assert found == {"library": library, "processor": name, "threads": 2}
 

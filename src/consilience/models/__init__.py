@@ -8,7 +8,7 @@ gets the same answer whatever the other queries are, and in any order.
 
 To follow a score, read a family (``masked.py``, ``causal.py``, ``seq2seq.py``; for sentence pairs
 ``classifier.py``; for questions and labels in words ``prompted.py`` and ``prompts.py``; of servers
-``served.py``), ``tokens.py`` and ``batches.py``. ``products.py`` only saves time.
+``served.py``), ``tokens.py`` and ``batches.py``.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from consilience.models.batches import (
     in_batches,
     is_same,
     logits_of,
+    one_thread,
     positions,
     settled_totals,
     side_by_side,
@@ -47,7 +48,6 @@ from consilience.models.batches import (
     workers_on,
 )
 from consilience.models.loading import Pretrained
-from consilience.models.products import one_thread
 from consilience.models.tokens import (
     CandidateLookup,
     candidates_after_space,

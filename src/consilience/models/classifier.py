@@ -19,9 +19,8 @@ from consilience.core.free_text import numbers_in
 from consilience.core.items import Floats, Form, as_lines, as_string, group_rows, padded
 from consilience.core.text import NEGATIONS
 from consilience.files.read import parse_json
-from consilience.models.batches import ReadyModel, positions
+from consilience.models.batches import ReadyModel, positions, reproducibly
 from consilience.models.loading import Kind, Pretrained, load_classifier, load_encoder
-from consilience.models.products import reproducibly
 from consilience.models.tokens import log_softmax, too_long
 from consilience.types import Scores
 

@@ -33,13 +33,13 @@ from consilience.models.batches import (
     equal_length_batches,
     halving,
     positions,
+    reproducibly,
     settled_totals,
     side_by_side,
     workers_on,
 )
 from consilience.models.causal import TextScorer
 from consilience.models.loading import Pretrained
-from consilience.models.products import reproducibly
 from consilience.models.prompts import (
     DEFAULT_WRITING,
     PromptReader,

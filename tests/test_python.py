@@ -260,7 +260,7 @@ write_report("a", "page.html", "figures")
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands app/command options/__init__ core/errors options/shared options/commands results/evaluation"
+    names = "commands app/command options/__init__ core/errors options/commands results/evaluation"
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat, SuiteKind
-from consilience.options import FilePath, Option, OptionalPath, shared, takes
-from consilience.options.commands import (
-    DEFAULT_MODEL,
-    ExportOptions,
-    FinetuneOptions,
-    ImproveOptions,
-    ProbeOptions,
-    ReproduceOptions,
-    RewriteOptions,
-    ScoreOptions,
-)
+from consilience.options import FilePath, Option, OptionalPath, takes
+from consilience.options import commands as declared
 
 if TYPE_CHECKING:
     from consilience.gating import Gate
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeCommand(ProbeOptions):
+class ProbeCommand(declared.ProbeOptions):
     """The options of ``probe`` that ``evaluate`` does not have."""
 
     dry_run: Annotated[bool, Option(
@@ -60,8 +51,8 @@ def probe(options: ProbeCommand) -> Displayed:
 @program.command("score",
     "score answers.csv --columns item=Id,template=Style --out runs/mine",
     "score runs/bert --protocol strict --format csv")
-@takes(ScoreOptions)
-def score(options: ScoreOptions) -> Output:
+@takes(declared.ScoreOptions)
+def score(options: declared.ScoreOptions) -> Output:
     """Measure answers of other programs, or of a run again. No model is needed.
 
     A table has the columns item, gold, answer, perhaps options, and one for each factor: what
@@ -77,12 +68,12 @@ def score(options: ScoreOptions) -> Output:
     "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
     "compare runs/before runs/after --flips")
 def compare(
-    runs: shared.RunSpecs,
+    runs: declared.RunSpecs,
     *,
     flips: Annotated[bool, Option(
         "Show which answers changed, from right to wrong or back.")] = False,
-    by: shared.TableBy = None,
-    protocol: shared.RunProtocol = None,
+    by: declared.TableBy = None,
+    protocol: declared.RunProtocol = None,
 ) -> Output:
     """Compare runs on the same questions, with intervals and tests.
 
@@ -97,7 +88,7 @@ def compare(
     'gate runs/new --rule "consistency >= 0.8" --junit gate.xml',
     'gate runs/new --baseline runs/old --rule "consistency no worse than baseline by 3 points"')
 def gate(
-    run: shared.RunPath,
+    run: declared.RunPath,
     *,
     rule: Annotated[Sequence[str], Option(
         'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
@@ -106,7 +97,7 @@ def gate(
         "The run that rules compare with; the run must have all its items.", "RUN")] = None,
     prove: Annotated[bool, Option(
         "Pass only what is shown: the whole 90 % interval is inside.")] = False,
-    protocol: shared.RunProtocol = None,
+    protocol: declared.RunProtocol = None,
     junit: Annotated[OptionalPath, Option(
         "Also write the checks to this file, as JUnit XML.", "FILE")] = None,
 ) -> Gate:
@@ -122,13 +113,13 @@ def gate(
 
 @program.command("report", "report runs/before runs/after --out both.html")
 def report(
-    runs: shared.RunSpecs,
+    runs: declared.RunSpecs,
     *,
-    out: shared.Page = None,
+    out: declared.Page = None,
     figures: Annotated[OptionalPath, Option(
         "Write the figures to this folder, as SVG.", "DIR")] = None,
-    tables: shared.Tables = None,
-    protocol: shared.RunProtocol = None,
+    tables: declared.Tables = None,
+    protocol: declared.RunProtocol = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Make one page on a run, or on several side by side.
@@ -177,7 +168,7 @@ study_group = Group("study", "Ask many models many suites, and report all runs t
 
 @study_group.command("run", "study run sizes.toml --dry-run")
 def run_study(
-    file: shared.StudyFile,
+    file: declared.StudyFile,
     *,
     engine: Annotated[Literal["local", "ray"], Option(
         "Processes on this machine, or a Ray cluster.")] = "local",
@@ -201,7 +192,7 @@ def run_study(
 
 
 @study_group.command("status", "study status sizes.toml")
-def study_state(file: shared.StudyFile) -> Output:
+def study_state(file: declared.StudyFile) -> Output:
     """Show which runs of a study are complete, waiting or failed.
 
     No model is loaded.
@@ -213,7 +204,7 @@ def study_state(file: shared.StudyFile) -> Output:
 
 @study_group.command("report", "study report sizes.toml --tables tables")
 def report_study(
-    file: shared.StudyFile, *, tables: shared.Tables = None, progress: Progress = SILENT,
+    file: declared.StudyFile, *, tables: declared.Tables = None, progress: Progress = SILENT,
 ) -> Output:
     """Show the numbers of all runs, and compare the models.
 
@@ -229,7 +220,7 @@ analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vecto
 
 @analyze_group.command("patterns", "analyze patterns runs/bert --groups P36 --format csv")
 def analyze_patterns(
-    run: shared.RunPath, *, groups: shared.Groups = None, protocol: shared.RunProtocol = None,
+    run: declared.RunPath, *, groups: declared.Groups = None, protocol: declared.RunProtocol = None,
 ) -> Output:
     """Compare patterns: which agree, which cost consistency.
 
@@ -242,10 +233,10 @@ def analyze_patterns(
 
 @analyze_group.command("edits", "analyze edits runs/bert --derive --format csv")
 def analyze_edits(
-    run: shared.RunPath,
+    run: declared.RunPath,
     *,
     derive: Annotated[bool, Option("Derive edits with a dependency parser (spaCy).")] = False,
-    protocol: shared.RunProtocol = None,
+    protocol: declared.RunProtocol = None,
 ) -> Output:
     """Compare pairs of patterns by how the two differ.
 
@@ -258,7 +249,7 @@ def analyze_edits(
 
 @analyze_group.command("examples", "analyze examples runs/bert --examples 10")
 def analyze_examples(
-    run: shared.RunPath, *, examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5,
+    run: declared.RunPath, *, examples: Annotated[int, Option("Examples of each kind.", min=1)] = 5,
 ) -> Output:
     """Show items with right and wrong answers.
 
@@ -271,7 +262,7 @@ def analyze_examples(
 
 @analyze_group.command("knowledge", "analyze knowledge runs/small runs/large")
 def analyze_knowledge(
-    runs: shared.Runs, *, protocol: shared.RunProtocol = None,
+    runs: declared.Runs, *, protocol: declared.RunProtocol = None,
 ) -> Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
 
@@ -282,7 +273,7 @@ def analyze_knowledge(
 
 
 @analyze_group.command("factors", "analyze factors runs/questions --format latex")
-def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Output:
+def analyze_factors(runs: declared.Runs, *, groups: declared.Groups = None) -> Output:
     """Show what each factor of a run of questions changes.
 
     For each factor: the consistency of the variants that differ in it alone, its main and its total
@@ -293,7 +284,7 @@ def analyze_factors(runs: shared.Runs, *, groups: shared.Groups = None) -> Outpu
 
 
 @analyze_group.command("syntax", "analyze syntax pararel --format csv")
-def analyze_syntax(suite: shared.SuiteArgument) -> Output:
+def analyze_syntax(suite: declared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.
 
     It counts the directed edges that are the same, and shows the others. It needs the extra
@@ -305,7 +296,7 @@ def analyze_syntax(suite: shared.SuiteArgument) -> Output:
 
 @analyze_group.command("tasks", "analyze tasks runs/rte runs/mrpc runs/qqp --small rte,mrpc")
 def analyze_tasks(
-    runs: shared.Runs,
+    runs: declared.Runs,
     *,
     small: Annotated[Sequence[str], Option(
         "Tasks with few training examples.", "T,T")] = SMALL_TASKS,
@@ -323,15 +314,15 @@ def analyze_tasks(
 @analyze_group.command("representations", "analyze representations --groups capital --limit 8")
 def analyze_representations(
     *,
-    model: Annotated[str, Option("The model, as for `probe`.", "M", "-m")] = DEFAULT_MODEL,
+    model: Annotated[str, Option("The model, as for `probe`.", "M", "-m")] = declared.DEFAULT_MODEL,
     suite: Annotated[str, Option(
         "A suite of facts: mini, pararel, or a folder.", "S", "-s")] = "mini",
-    groups: shared.Groups = None,
+    groups: declared.Groups = None,
     limit: Annotated[int, Option("Facts of each relation, at most.", min=1, short="-n")] = 100,
     layers: Annotated[Sequence[int], Option(
         "Layers: 0 is the embeddings, -1 the last one.", "N,N")] = (-1,),
-    out: shared.Folder = None,
-    device: shared.Device = "auto",
+    out: declared.Folder = None,
+    device: declared.Device = "auto",
     progress: Progress = SILENT,
 ) -> Output:
     """Cluster a model's vectors (ParaRel, Section 7.2).
@@ -341,15 +332,15 @@ def analyze_representations(
     """
     from consilience.results import analyses
     return analyses.analyze_representations(
-        ProbeOptions(
+        declared.ProbeOptions(
             model=model, suite=suite, groups=groups, limit=limit, out=out, device=device),
         layers, progress)
 
 
 @program.command("improve",
     "improve -m bert-base-cased -s pararel --train-groups P36,P138 --validation-groups P19")
-@takes(ImproveOptions)
-def improve(options: ImproveOptions) -> Output:
+@takes(declared.ImproveOptions)
+def improve(options: declared.ImproveOptions) -> Output:
     """Train a model to answer alike however it is asked.
 
     The loss is `vote` by default; that of the ParaRel paper is --loss pairs. Keeps the best
@@ -362,8 +353,8 @@ def improve(options: ImproveOptions) -> Output:
 
 @program.command("finetune",
     "finetune -m roberta-base --task rte --train hub:train --validation hub:validation -o rte")
-@takes(FinetuneOptions)
-def finetune(options: FinetuneOptions) -> Output:
+@takes(declared.FinetuneOptions)
+def finetune(options: declared.FinetuneOptions) -> Output:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
     The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
@@ -374,8 +365,8 @@ def finetune(options: FinetuneOptions) -> Output:
 
 
 @program.command("reproduce", "reproduce pararel --add mine=path/to/model")
-@takes(ReproduceOptions)
-def reproduce_table(options: ReproduceOptions) -> Output:
+@takes(declared.ReproduceOptions)
+def reproduce_table(options: declared.ReproduceOptions) -> Output:
     """Make tables of the papers, with a row for your own model.
 
     `pararel` and `calum` make several tables from the same runs. Existing runs are reused; rerun
@@ -417,7 +408,7 @@ def suite_new(
 def suite_fetch(
     name: Annotated[str, Option("The suite to download: pararel.")],
     *,
-    data_dir: shared.DataDir = None,
+    data_dir: declared.DataDir = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Download a suite of the papers, and check every file."""
@@ -429,7 +420,7 @@ def suite_fetch(
 def suite_check(
     suite: Annotated[str, Option("The suite: a name, a folder, a file, or a task.", "SUITE")],
     *,
-    columns: shared.ColumnNames = None,
+    columns: declared.ColumnNames = None,
 ) -> Output:
     """Check a suite: list every error in its files by file and line.
 
@@ -442,8 +433,8 @@ def suite_check(
 
 
 @suite_group.command("export", "suite export pararel --groups P36 --out prompts.csv")
-@takes(ExportOptions)
-def suite_export(options: ExportOptions) -> Output | None:
+@takes(declared.ExportOptions)
+def suite_export(options: declared.ExportOptions) -> Output | None:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
@@ -469,7 +460,7 @@ def mine_patterns(
     *,
     suite: Annotated[str, Option(
         "These facts: a suite, or a table (relation, subject, object).", "S", "-s")],
-    groups: shared.Groups = None,
+    groups: declared.Groups = None,
     against: Annotated[Sequence[str] | None, Option(
         "Suites whose facts count as those of other relations.", "S,S")] = None,
     top: Annotated[int, Option("Patterns of each relation.", min=1)] = 20,
@@ -491,7 +482,7 @@ def import_patterns(
     path: Annotated[FilePath, Option("A table, or a file of proposals.", "FILE")],
     *,
     into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", "DIR")],
-    groups: shared.Groups = None,
+    groups: declared.Groups = None,
     dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False,
 ) -> Output:
     """Import patterns and facts into a suite folder.
@@ -505,8 +496,8 @@ def import_patterns(
 
 
 @suite_group.command("rewrite", "suite rewrite my-suite --model org/writer --out p.jsonl")
-@takes(RewriteOptions)
-def rewrite_patterns(options: RewriteOptions) -> Output:
+@takes(declared.RewriteOptions)
+def rewrite_patterns(options: declared.RewriteOptions) -> Output:
     """Propose paraphrases of patterns or of questions.
 
     A model writes new sentences for the base pattern of each relation, or new questions; rules also
@@ -525,7 +516,7 @@ def make_sheets(
     *,
     task: Annotated[str, Option("The task: a name, or a TOML file.", "T")],
     data: Annotated[str, Option("Labelled pairs: a file, or hub:SPLIT.", "F")],
-    out: shared.SheetFolder,
+    out: declared.SheetFolder,
     items: Annotated[int, Option("Pairs in a sheet.", min=1)] = 30,
     annotators: Annotated[int, Option("How many sheets.", min=1)] = 5,
     perturbations: Annotated[Sequence[str] | None, Option(
@@ -542,12 +533,12 @@ def make_sheets(
 
 @annotate_group.command("patterns", "suite annotate patterns mini --out sheets")
 def make_pattern_sheets(
-    suite: shared.SuiteArgument,
+    suite: declared.SuiteArgument,
     *,
-    out: shared.SheetFolder,
+    out: declared.SheetFolder,
     patterns: Annotated[int, Option("Patterns of each relation, at most.", min=1)] = 5,
     annotators: Annotated[int, Option("How many sheets.", min=1)] = 3,
-    groups: shared.Groups = None,
+    groups: declared.Groups = None,
     seed: Annotated[int, Option("Seed of the patterns, facts and orders.", min=0)] = 0,
 ) -> Output:
     """Ask people whether patterns mean the same (ParaRel, Section 4).

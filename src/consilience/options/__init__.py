@@ -4,7 +4,7 @@ An option is a parameter ``name: Annotated[type, Option("What it does.")] = defa
 function of a command, or a field of a dataclass (``Options``) where several functions pass the
 values on. Its name is the flag (``--name``), the keyword in Python, the key in ``consilience.toml``
 and the name in the record of a run. One that may be given by its position is an argument. What
-several commands have is a type in ``shared``.
+several commands have is a type in ``commands``.
 """
 
 from __future__ import annotations

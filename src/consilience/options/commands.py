@@ -1,4 +1,4 @@
-"""The options of commands, where functions pass them on."""
+"""The options of commands: types that several have, and the options that functions pass on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from consilience.core.errors import (
     SILENT,
+    By,
     CandidateSet,
     Combinations,
     Connection,
@@ -28,11 +29,12 @@ from consilience.options import (
     QUESTIONS,
     Declared,
     FilePath,
+    Named,
     Option,
     OptionalPath,
     Options,
+    Paths,
     parameters,
-    shared,
 )
 
 DEFAULT_MODEL = "packaged:smollm2"
@@ -54,6 +56,48 @@ def names_code(value: object) -> bool:
 
 
 # fmt: off
+SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
+RunProtocol = Annotated[Protocol | None, Option(
+    "Count as the papers' code (published) or text (strict) [default: that of the run].",
+    is_rare=True)]
+TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
+RunSpecs = Annotated[Paths, Option(
+    "Runs or files of answers; LABEL=RUN names one. The first is the reference.", "RUN")]
+Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", "RUN")]
+Groups = Annotated[Sequence[str] | None, Option(
+    "Only these relations or groups, such as P36,P19.", "G,G")]
+Vary = Annotated[Named, Option(
+    "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
+    "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True, joins=",")]
+ColumnNames = Annotated[Named, Option(
+    "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS,
+    joins="+")]
+SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]
+DataDir = Annotated[OptionalPath, Option(
+    "Where fetched suites are [env: CONSILIENCE_DATA].", "DIR")]
+Folder = Annotated[OptionalPath, Option(
+    "Keep the run in this folder [default: a new one in runs/].", "DIR", "-o")]
+AsQuestions = Annotated[int | None, Option(
+    "Ask facts as questions with K wrong options; 0 for open ones.", "K", min=0,
+    kinds=FACTS + QUESTIONS, is_rare=True)]
+Device = Annotated[str, Option(
+    "auto, cpu, cuda, cuda:1 or mps.", "DEVICE", pattern="auto|cpu|mps|cuda(:\\d+)?")]
+TrustRemoteCode = Annotated[bool, Option(
+    "Run the Python code of the model. Read it first.", is_rare=True, needs_trust=bool)]
+BaseUrl = Annotated[str | None, Option(
+    "Ask --model at this API, such as http://127.0.0.1:8000/v1.", "URL", needs_trust=bool)]
+ApiKeyEnv = Annotated[str | None, Option(
+    "The variable of the key [default: OPENAI_API_KEY, over https or to this machine].", "NAME",
+    needs_trust=bool, is_rare=True)]
+Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
+StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
+RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]
+Page = Annotated[OptionalPath, Option(
+    "Write the page to this file [default: report.html in the folder].", "FILE", "-o")]
+Tables = Annotated[OptionalPath, Option(
+    "Write the tables to this folder: CSV, Markdown, LaTeX.", "DIR")]
+"""Types of options that several commands have; ``Annotated[Groups, {"is_rare": True}]`` replaces
+facts of one."""
 @dataclass(frozen=True, kw_only=True)
 class AskedOptions(Options):
     """What is asked: by ``probe``, and in what ``suite export`` writes."""
@@ -62,11 +106,11 @@ class AskedOptions(Options):
         "What to ask: mini, pararel, rte, mmlu, ..., a file or a folder.", "S", "-s")] = "mini"
     data: Annotated[str | None, Option(
         "The pairs: a file or hub:SPLIT; FILE#1, FILE#2: a half.", "F", kinds=PAIRS)] = None
-    columns: shared.ColumnNames = None
-    groups: Annotated[shared.Groups, {"kinds": FACTS + QUESTIONS}] = None
+    columns: ColumnNames = None
+    groups: Annotated[Groups, {"kinds": FACTS + QUESTIONS}] = None
     limit: Annotated[int | None, Option(
         "Facts or questions of each group, or pairs, at most.", min=1, short="-n")] = None
-    vary: shared.Vary = None
+    vary: Vary = None
     design: Annotated[Combinations, Option(
         "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
         is_rare=True)] = "full"
@@ -102,8 +146,8 @@ class ProbeOptions(AskedOptions):
         is_rare=True)] = 0.0
     max_new_tokens: Annotated[int, Option(
         "Tokens that the model writes, at most.", min=1, kinds=QUESTIONS, is_rare=True)] = 32
-    base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
     max_requests: Annotated[int | None, Option(
         "Stop before request N + 1.", min=1, is_rare=True)] = None
     concurrency: Annotated[int | None, Option(
@@ -111,13 +155,13 @@ class ProbeOptions(AskedOptions):
     tokenizer: Annotated[str | None, Option(
         "Score by token ids, with this model's tokenizer: a Hub id or a folder.", "M",
         is_rare=True)] = None
-    device: shared.Device = "auto"
+    device: Device = "auto"
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], Option(
         "The numbers of the weights.", is_rare=True)] = "float32"
-    trust_remote_code: shared.TrustRemoteCode = False
+    trust_remote_code: TrustRemoteCode = False
     adapter: Annotated[OptionalPath, Option(
         "Merge this PEFT adapter into the weights.", "DIR", is_rare=True)] = None
-    as_questions: shared.AsQuestions = None
+    as_questions: AsQuestions = None
     protocol: Annotated[Protocol | None, Option(
         "Count as the papers' code (published) or text (strict) [default: published for ParaRel].",
         kinds=FACTS, is_rare=True)] = None
@@ -125,11 +169,11 @@ class ProbeOptions(AskedOptions):
         "What a masked model chooses among: words of one token, also of several (pieces), all "
         "words.", kinds=FACTS, is_rare=True)] = "objects"
     data_dir: Annotated[
-        shared.DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
+        DataDir, {"kinds": FACTS + QUESTIONS, "is_rare": True}] = None
     noise_floor: Annotated[int | None, Option(
         "Ask N queries again in other batches, and count changes [default: 0; of a server a "
         "twentieth].", "N", min=0, is_rare=True)] = None
-    out: shared.Folder = None
+    out: Folder = None
 
     def __post_init__(self) -> None:
         """Check every value, and name a model behind a URL as such: ``openai:NAME``."""
@@ -211,7 +255,7 @@ class ScoreOptions(Options):
     answers: Annotated[FilePath, Option(
         "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
-    columns: Annotated[shared.ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
+    columns: Annotated[ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
         "Columns, also of factors: item=Id,gold=Right,template=Style."}] = None
     suite: Annotated[str | None, Option(
         "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
@@ -220,9 +264,9 @@ class ScoreOptions(Options):
     match: Annotated[str | None, Option(
         "How an answer is found in a text: a rule of probe [default: what the log says, else as "
         "probe].", "RULE")] = None
-    protocol: shared.RunProtocol = None
+    protocol: RunProtocol = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
-    by: shared.TableBy = None
+    by: TableBy = None
 
 
 @dataclass(frozen=True)
@@ -266,14 +310,14 @@ class RewriteOptions(Options):
         "Write the proposals to this new file (.jsonl or .csv).", "FILE", "-o")]
     model: Annotated[str | None, Option(
         "The model that writes [default: none; rules rewrite questions].", "M", "-m")] = None
-    columns: shared.ColumnNames = None
-    groups: shared.Groups = None
+    columns: ColumnNames = None
+    groups: Groups = None
     samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
     temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
     seed: Annotated[int, Option("Seed of what is drawn.", min=0)] = 0
-    device: shared.Device = "auto"
-    base_url: shared.BaseUrl = None
-    api_key_env: shared.ApiKeyEnv = None
+    device: Device = "auto"
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
     progress: Progress = SILENT
 
     @property
@@ -295,7 +339,7 @@ class ImproveOptions(Options):
         "Train on these groups [default for questions: 60 % of them].", "G,G")] = ()
     validation_groups: Annotated[Sequence[str], Option(
         "Choose the checkpoint by these groups.", "G,G")] = ()
-    vary: Annotated[shared.Vary, {"kinds": QUESTIONS}] = None
+    vary: Annotated[Vary, {"kinds": QUESTIONS}] = None
     hold_out_factor: Annotated[Sequence[str], Option(
         "Measure these factors, and do not train on them.", "F,F", kinds=QUESTIONS)] = ()
     template: Annotated[str | None, Option(
@@ -303,8 +347,8 @@ class ImproveOptions(Options):
     option_score: Annotated[str | None, Option(
         "Score an option by its label, or its text: sum, mean, bytes.", "RULE", kinds=QUESTIONS,
         is_rare=True)] = None
-    columns: shared.ColumnNames = None
-    as_questions: Annotated[shared.AsQuestions, {"kinds": QUESTIONS}] = None
+    columns: ColumnNames = None
+    as_questions: Annotated[AsQuestions, {"kinds": QUESTIONS}] = None
     out: Annotated[OptionalPath, Option(
         "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
     dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
@@ -334,9 +378,9 @@ class ImproveOptions(Options):
     lora_rank: Annotated[int | None, Option(
         "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
         is_rare=True)] = None
-    bf16: shared.Bf16 = False
-    device: shared.Device = "auto"
-    trust_remote_code: shared.TrustRemoteCode = False
+    bf16: Bf16 = False
+    device: Device = "auto"
+    trust_remote_code: TrustRemoteCode = False
     progress: Progress = SILENT
 
 
@@ -369,7 +413,7 @@ class FinetuneOptions(Options):
         "Words before the two sentences: Premise,Hypothesis.", "A,B", is_rare=True)] = None
     limit: Annotated[int | None, Option(
         "Pairs of each task to train on, at most.", min=1, short="-n")] = None
-    bf16: shared.Bf16 = False
-    device: shared.Device = "auto"
-    trust_remote_code: shared.TrustRemoteCode = False
+    bf16: Bf16 = False
+    device: Device = "auto"
+    trust_remote_code: TrustRemoteCode = False
     progress: Progress = SILENT

@@ -337,7 +337,11 @@ def test_validation_relations_with_several_right_answers_are_refused(validation,
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
     spec = model_folder("bert")
     refused(
-        "fewer than 9 facts in every training relation", train, spec, tmp_path / "few", batch_size=9
+        "8 facts, the most of a training relation; expected 9 or more",
+        train,
+        spec,
+        tmp_path / "few",
+        batch_size=9,
     )
     known = relation("C")
     facts = tuple(replace(fact, object=fact.object[::-1] * 3) for fact in known.facts)

@@ -14,6 +14,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -499,42 +500,34 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self.training, self.loaded, self.options = training, loaded, training.options
         self.longest = min(LONGEST, positions(loaded.model))
         if isinstance(training.suite, Questions):
-            self.items = question_items(training, loaded)
-            self.steps = [*self._questions_in_order()]
-            unit = f"{len(self.items)} questions to train on with two variants"
+            groups, size = [question_items(training, loaded)], 1
+            unit = "questions to train on with two variants"
         else:
             relations = [training.suite.relation(id_) for id_ in self.options.train_groups]
-            of_relations = [fact_items(one, loaded, training, self.longest) for one in relations]
-            self.items = [item for items in of_relations for item in items]
-            self.steps = [*self._facts_in_order(of_relations)]
-            unit = f"fewer than {self.options.batch_size} facts in every training relation"
-            if all(len(items) < self.options.batch_size for items in of_relations):
-                self.steps = []
-        if not self.steps:
+            groups = [fact_items(one, loaded, training, self.longest) for one in relations]
+            size, unit = self.options.batch_size, "facts, the most of a training relation"
+        if (most := max(map(len, groups))) < self.options.batch_size:
             expected = f"{self.options.batch_size} or more"
             todo = "Lower --batch-size or train on more."
-            raise ConsilienceError(unit, expected=expected, todo=todo)
+            raise ConsilienceError(f"{most} {unit}", expected=expected, todo=todo)
+        self.items = [item for items in groups for item in items]
+        self.steps = [*self._in_order(groups, size)]
 
-    def _facts_in_order(
-        self, relations: Sequence[list[TrainedItem]]
+    def _in_order(
+        self, groups: Sequence[list[TrainedItem]], size: int
     ) -> Iterator[list[TrainedItem]]:
-        seed, size = self.training.seed, self.options.batch_size
+        """The items of each step, at most ``size`` of one group; groups take turns."""
+        is_new, batch = self.training.asks_questions, self.options.batch_size
         for epoch in range(self.options.epochs):
             turns = []
-            for at, items in enumerate(relations):
-                order = random.Random(f"{seed} {epoch} {at}").sample(items, len(items))
-                whole = len(order) // size * size or len(order)
+            for at, items in enumerate(groups):
+                name = f"{self.training.seed} {epoch}" + f" {at}" * (not is_new)
+                order = random.Random(name).sample(items, len(items))
+                whole = len(order) // batch * batch or len(order)
                 starts = range(0, whole, size)
                 turns += [(start, at, order[start : start + size]) for start in starts]
             for _, _, items in sorted(turns, key=lambda turn: turn[:2]):
                 yield items
-
-    def _questions_in_order(self) -> Iterator[list[TrainedItem]]:
-        items = self.items
-        for epoch in range(self.options.epochs):
-            order = random.Random(f"{self.training.seed} {epoch}").sample(items, len(items))
-            for item in order[: len(order) - len(order) % self.options.batch_size]:
-                yield [item]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -615,6 +608,11 @@ class ConsistencyTrainer(BatchTrainer):
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
         if options.loss == "vote":
             self.teach()
+        if all(math.isnan(self.validate(items)["consistency"]) for items in (1, None)):
+            raise ConsilienceError(
+                f"no answer to any question of {', '.join(options.validation_groups)}",
+                expected="validation relations whose candidates the model's tokenizer knows",
+            )
 
     @torch.no_grad()
     def teach(self) -> None:
@@ -778,17 +776,8 @@ def train(training: Training, path: Path, progress: Progress = SILENT) -> dict[s
     on the validation groups (``validation``), after which of how many updates it was made
     (``checkpoint``: ``step``, ``updates``), and the history of losses and validations.
     """
-
-    def trainer() -> ConsistencyTrainer:
-        made = ConsistencyTrainer(training, path)
-        if all(math.isnan(made.validate(items)["consistency"]) for items in (1, None)):
-            raise ConsilienceError(
-                f"no answer to any question of {', '.join(training.options.validation_groups)}",
-                expected="validation relations whose candidates the model's tokenizer knows",
-            )
-        return made
-
-    return trained(TrainingFolder(path, training.settings), trainer, progress)
+    made = partial(ConsistencyTrainer, training, path)
+    return trained(TrainingFolder(path, training.settings), made, progress)
 
 
 @torch.inference_mode()

@@ -7,8 +7,10 @@ from checks import refused
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import client
+from consilience.endpoints.strategies import Proof
 from consilience.models import load_model
-from consilience.models.served import load_served_facts
+from consilience.models.served import ServedFacts, TokenScorer, load_served_facts, open_server
+from pair_builders import by_row
 from reference import QUERIES, words_of
 from replay_server import replay
 from scoring_server import (
@@ -33,10 +35,7 @@ def folder(model_folder):
 @pytest.fixture(scope="module")
 def local(folder):
     """Log-probabilities (query, candidate) of the model in this process."""
-    values = np.full((len(SOME), len(WORDS.words)), np.nan)
-    for scores in load_model(str(folder)).score(SOME, WORDS):
-        values[scores.rows] = scores.logprob
-    return values
+    return by_row(load_model(str(folder)).score(SOME, WORDS), len(SOME))
 
 
 def served(url, folder=None):
@@ -142,3 +141,41 @@ def test_a_server_without_a_tokenizer_says_what_is_missing(folder):
 def test_a_server_that_takes_no_token_ids_is_refused(folder):
     with scoring_server(folder, LLAMA_CPP_PYTHON) as server:
         refused("prompt: expected a text", served, server.url, folder)
+
+
+@pytest.fixture(scope="module")
+def tiny(model_folder, tmp_path_factory):
+    """A tiny model on a server of llama.cpp, and here; random weights would prove nothing."""
+    xllamacpp = pytest.importorskip("xllamacpp", reason="the extra test-server is not installed")
+    from test_gguf import write_gguf
+
+    file, folder = tmp_path_factory.mktemp("served") / "tiny.gguf", model_folder("gpt2")
+    write_gguf(file, folder)
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path, parameters.hostnames, parameters.port = str(file), ["127.0.0.1"], 0
+    parameters.cpuparams.n_threads, parameters.n_parallel, parameters.verbosity = 1, 1, -1
+    running = xllamacpp.Server(parameters)
+    connection = Connection(f"{running.listening_address}/v1", tokenizer=str(folder))
+    server = open_server("openai:tiny", connection)
+    model = TokenScorer(server, "openai:tiny", Proof("forced-tokens", "exact"))
+    yield ServedFacts(model), load_model(str(file))
+
+
+def test_scores_by_forced_tokens_are_those_of_the_same_weights_here(tiny):
+    model, local = tiny
+    assert model.server.kind == "llama.cpp"
+    expected = by_row(local.score(SOME, WORDS), len(SOME))
+    for scores in model.score(SOME, WORDS):  # llama.cpp quantises activations, too
+        np.testing.assert_allclose(scores.logprob, expected[scores.rows], atol=0.3)
+    for scores in model.score(SOME, WORDS, every=False):
+        assert np.nanargmax(scores.totals[0]) == expected[scores.rows[0]].argmax()
+
+
+def test_tokens_that_are_parts_of_characters_and_ends_are_scored(tiny):
+    """llama.cpp fails where a grammar forces them."""
+    model = tiny[0].model
+    ids = lambda text: model.tokenizer(text)["input_ids"]  # noqa: E731
+    targets = [ids("é"), ids(" Paris"), [*ids(" Paris"), model.tokenizer.eos_token_id]]
+    part = ids("The capital of France is"), targets
+    [(_, (totals, reason))] = model.totals([part], [-1], every=True)
+    assert reason is None and (totals < 0).all()

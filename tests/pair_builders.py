@@ -131,12 +131,13 @@ def shown(group):
 
 
 def by_row(scored, size):
-    """Log-probabilities (form, label) of what a model gave in its order; each form once."""
-    logprob = np.full((size, len(SAME)), np.nan)
+    """Log-probabilities (row, answer) of what a model gave in its order; each row once."""
+    rows = {}
     for scores in scored:
-        assert np.isnan(logprob[scores.rows]).all()
-        known = scores.logprob
-        logprob[scores.rows] = log_softmax(scores.totals) if known is None else known
+        known = log_softmax(scores.totals) if scores.logprob is None else scores.logprob
+        assert not rows.keys() & {*scores.rows.tolist()}
+        rows |= dict(zip(scores.rows.tolist(), known, strict=True))
+    logprob = np.array([rows[row] for row in range(size)])
     assert not np.isnan(logprob).any()
     return logprob
 

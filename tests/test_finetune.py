@@ -239,48 +239,25 @@ def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_pat
     assert shared.equal(load_file(tmp_path / "o" / "rte" / WEIGHTS)["transformer.shared.weight"])
 
 
-def made(**counts):
-    """Encoded forms of these tasks, 1 to 30 tokens long; the first token tells which it is."""
-    draw = random.Random(0)
-    return {
-        task: [{"input_ids": [at] + [0] * draw.randrange(30)} for at in range(count)]
-        for task, count in counts.items()
-    }
-
-
-def batches(encoded, size=4, epochs=1, seed=0, **more):
-    pairs = {
-        task: EncodedPairs(forms, [2 * at for at in range(len(forms))])
-        for task, forms in encoded.items()
-    }
-    return PairBatches(pairs, size=size, epochs=epochs, seed=seed, **more)
-
-
-def rows_of(item):
-    rows = item["input_ids"][:, 0].tolist()
-    assert item["labels"].tolist() == [2 * row for row in rows]
-    return rows
-
-
-def read_by(items):
-    """How often each pair is read, and how many batches there are, by task."""
-    items = [items[at] for at in range(len(items))]
-    pairs = Counter((item["task"], row) for item in items for row in rows_of(item))
-    return pairs, Counter(item["task"] for item in items)
-
-
 def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
     """41 pairs by 4 are 10 batches and one of 1; 9 are 2 and one of 1."""
-    found = batches(made(a=41, b=9), epochs=3)
-    assert found.per_epoch == 14
-    assert len(found) == 42
+    draw, counts = random.Random(0), {"a": 41, "b": 9}
+    forms = {task: [{"input_ids": [at] + [0] * draw.randrange(30)} for at in range(count)]
+             for task, count in counts.items()}  # fmt: skip
+    pairs = {
+        task: EncodedPairs(of, [2 * at for at in range(len(of))]) for task, of in forms.items()
+    }
+    found = PairBatches(pairs, size=4, epochs=3, seed=0)
+    assert (found.per_epoch, len(found)) == (14, 42)
     items = [found[at] for at in range(42)]
     for epoch in range(3):
-        pairs, counts = read_by(items[14 * epoch : 14 * epoch + 14])
-        assert pairs == {("a", row): 1 for row in range(41)} | {("b", row): 1 for row in range(9)}
-        assert counts == {"a": 11, "b": 3}
-    sizes = Counter(len(item["labels"]) for item in items)
-    assert sizes == {4: 36, 1: 6}
+        read = Counter()
+        for item in items[14 * epoch : 14 * epoch + 14]:
+            rows = item["input_ids"][:, 0].tolist()
+            assert item["labels"].tolist() == [2 * row for row in rows]
+            read.update((item["task"], row) for row in rows)
+        assert read == {(task, row): 1 for task, count in counts.items() for row in range(count)}
+    assert Counter(len(item["labels"]) for item in items) == {4: 36, 1: 6}
 
 
 def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
 """The release's layout, made here in small, and fetching it from a server on this machine."""
 
-import contextlib
 import hashlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -69,84 +69,65 @@ def test_a_release_that_was_altered_is_told_by_its_digests(release):
 FILES = {"a/one.txt": b"first file\n" * 400, "two.txt": b"second\n"}
 
 
-class Server(ThreadingHTTPServer):
-    """Serves FILES; ``break_after`` sends so many bytes of the next answer and hangs up."""
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a folder; of an answer only the first ``most`` bytes are sent, if it is set."""
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.requests = dict(FILES), []
-        self.break_after = None
-        self.url = f"http://127.0.0.1:{self.server_port}/data"
+    most = -1
 
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        server = self.server
-        path = self.path.removeprefix("/data/")
-        server.requests.append(path)
-        if path not in server.files:
-            self.send_error(404)
-            return
-        body = server.files[path]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if server.break_after is not None:
-            body, server.break_after = body[: server.break_after], None
-        self.wfile.write(body)
+    def copyfile(self, source, outputfile):
+        outputfile.write(source.read(Handler.most))
 
     def log_message(self, *args):
         pass
 
 
-@contextlib.contextmanager
-def serving(server):
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.fixture
-def server(monkeypatch):
-    digests = {path: hashlib.sha256(content).hexdigest() for path, content in FILES.items()}
-    listed = [module.ReleasedFile(path, len(FILES[path]), digests[path]) for path in FILES]
+def served(monkeypatch, tmp_path):
+    """The folder that a server on this machine has, as the release."""
+    listed = [
+        module.ReleasedFile(path, len(of), hashlib.sha256(of).hexdigest())
+        for path, of in FILES.items()
+    ]
     monkeypatch.setattr(module, "listing", lambda name: listed)
-    with serving(Server()) as server:
-        monkeypatch.setitem(SOURCES, "pararel", server.url)
-        yield server
+    folder = tmp_path / "served"
+    for path, of in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(of)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setitem(SOURCES, "pararel", f"http://127.0.0.1:{server.server_port}")
+        yield folder
+        server.shutdown()
 
 
 def content(folder):
     return {path: (folder / path).read_bytes() for path in FILES}
 
 
-def test_fetched_once_and_kept(server, tmp_path):
+def test_fetched_once_and_kept(served, tmp_path):
     steps = []
-    shown = {"advance": lambda *step: steps.append(step)}
-    folder, fetched = fetch("pararel", tmp_path, **shown)
+    folder, fetched = fetch("pararel", tmp_path, advance=lambda *step: steps.append(step))
     assert folder == tmp_path / "pararel"
     assert (content(folder), fetched, steps) == (FILES, 2, [(0, 2), (1, 2), (1, 2)])
     assert fetch("pararel", tmp_path)[1] == 0
-    assert len(server.requests) == 2
     (folder / "two.txt").write_bytes(b"changed")
     assert fetch("pararel", tmp_path)[1] == 1
     assert content(folder) == FILES
 
 
-def test_a_file_with_another_digest_is_never_put_in_place(server, tmp_path):
-    server.files["two.txt"] = b"SECOND\n"
+def test_a_file_with_another_digest_is_never_put_in_place(served, tmp_path):
+    (served / "two.txt").write_bytes(b"SECOND\n")
     refused(r"not the released file; expected SHA-256", fetch, "pararel", tmp_path)
     assert not (tmp_path / "pararel" / "two.txt").exists()
     assert (tmp_path / "pararel" / "a" / "one.txt").exists(), "what was right is kept"
-    server.files["two.txt"] = FILES["two.txt"]
+    (served / "two.txt").write_bytes(FILES["two.txt"])
     assert content(fetch("pararel", tmp_path)[0]) == FILES
 
 
-def test_what_cannot_be_had_is_named(server, tmp_path, monkeypatch):
-    del server.files["two.txt"]
+def test_what_cannot_be_had_is_named(served, tmp_path, monkeypatch):
+    (served / "two.txt").unlink()
     refused(r"two\.txt: cannot be fetched: .*404", fetch, "pararel", tmp_path)
-    server.break_after = 1000
+    monkeypatch.setattr(Handler, "most", 1000)
     refused("not the released file", fetch, "pararel", tmp_path / "b")
     assert not (tmp_path / "b").exists()
     monkeypatch.setitem(SOURCES, "pararel", "http://127.0.0.1:9/data")

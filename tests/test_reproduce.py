@@ -191,6 +191,11 @@ def test_all_tables_are_listed(consilience):
         f"calum-table-{n}" for n in range(1, 10)
     }
     assert tables | {"pararel-figure-3"} <= {*names}
+    of_6 = RECIPES["calum-table-6"].models
+    assert {*paper_numbers("calum-table-6")["row"]} == {f"{m}-{v}" for m in of_6 for v in VARIANTS}
+    assert {*paper_numbers("calum-table-2")["row"]} == {*RECIPES["calum-table-2"].models, "Human"}
+    for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
+        assert {*paper_numbers(table)["group"]} <= {*GROUPS.values()}
     assert all({*of["names"]} <= {*names} for of in SETS.values())
 
 
@@ -251,15 +256,6 @@ def test_a_users_model_is_one_more_row_in_each_table(consilience, release, tmp_p
     mine = numbers.filter(row="mine")
     assert {*mine["table"]} == {f"pararel-table-{n}" for n in (2, 3, 4, 5)}
     assert mine.filter(table="pararel-table-3")["ours"].to_list() == [100.0] * 3
-
-
-def test_a_tolerance_is_in_points(of_few):
-    """100 differs from 45.8 by 54.2 points."""
-    models = {"BERT-base": "baseline:oracle"}
-    for tolerance, expected in ((54.2, "within"), (54.1, "outside"), (None, "differs")):
-        request = {"only": ["BERT-base"], "tolerance": tolerance}
-        rows = of_few.cells("pararel-table-3", models, out=of_few.options["out"] / "o", **request)
-        assert rows["BERT", "BERT-base", "Accuracy"]["verdict"] == expected
 
 
 @pytest.mark.parametrize(("name", "rows"), [
@@ -482,19 +478,6 @@ def table_of(name, folder, models=None, **options):
     recipe = replace(RECIPES[name], models={**RECIPES[name].models, **(models or {})})
     table = make(recipe, Work(ReproduceOptions(name, out=folder, **options)))
     return table, cells(table.numbers)
-
-
-def test_every_table_of_the_paper_has_the_papers_rows_and_blocks():
-    names = {name for name in RECIPES if name.startswith("calum-")}
-    others = {"calum-t-tests", "calum-gain", "calum-claims"}
-    assert names == {f"calum-table-{n}" for n in range(1, 10)} | others
-    of_6 = {
-        f"{model}-{variant}" for model in RECIPES["calum-table-6"].models for variant in VARIANTS
-    }
-    assert {*paper_numbers("calum-table-6")["row"]} == of_6
-    assert {*paper_numbers("calum-table-2")["row"]} == {*RECIPES["calum-table-2"].models, "Human"}
-    for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
-        assert {*paper_numbers(table)["group"]} <= {*GROUPS.values()}
 
 
 def p_of(found, group, row):

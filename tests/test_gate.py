@@ -241,7 +241,7 @@ def test_a_rule_takes_every_number_as_it_is_printed(metric):
         assert (rule.metric, rule.level, rule.group, rule.limit) == (metric, level, group, limit)
 
 
-def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp_path):
+def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp_path, monkeypatch):
     """One of 80 queries has no answer, which is wrong: 29 of 40 facts get one right answer."""
     folder = write(30, silent="s0 listens")
     run = ("gate", f"gap={folder}")
@@ -249,6 +249,9 @@ def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp
     status, out, err = consilience(*run, "--config", tmp_path / "gate.toml")
     assert (status, "consistency >= 0.9  fail" in out, "rule" in err) == (3, True, True)
     assert "1 of 80 queries (1 in ports_table) have no answer" in err
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, err = consilience(*run, "--baseline", write(32), "--rule", WORSE.format(3))
+    assert {*out.splitlines()[2].split()} >= {"value", "baseline", "diff.", "limit"}
     rules = ("--rule", "consistency >= 0.6", "--rule", "consistency >= 0.9")
     status, out, _ = consilience(*run, *rules, "--junit", tmp_path / "gate.xml")
     assert status == 3

@@ -168,8 +168,9 @@ class Check:
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
 COLUMNS: Columns = {
     "rule": Column("rule"), "verdict": Column("verdict"), "of": Column("of", is_extra=True),
-    "value": Column("value", "share"), "baseline": Column("baseline", "share", short="base"),
-    "difference": Column("diff.", "points"), "interval": Column(INTERVAL), "limit": Column("limit"),
+    "value": Column("value", "share"), "baseline": Column("baseline", "share"),
+    "difference": Column("diff.", "points"), "interval": Column(INTERVAL, is_extra=True),
+    "limit": Column("limit"),
 }  # fmt: skip
 
 

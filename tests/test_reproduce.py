@@ -68,11 +68,11 @@ class Folder:
         return cells(self.made(*arguments, **options).numbers)
 
 
-@pytest.mark.parametrize(("key", "number", "tolerance", "verdict"), cases("verdicts"))
-def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, tolerance, verdict):
-    """50.04 rounds to 50.0 and 50.06 does not. A tolerance is in points, whatever the interval."""
+@pytest.mark.parametrize(("key", "number", "verdict"), cases("verdicts"))
+def test_verdicts_are_of_the_digits_that_the_paper_prints(small, key, number, verdict):
+    """50.04 rounds to 50.0 and 50.06 does not."""
     ours = {tuple(key): Measured(*number)}
-    assert cells(beside("small", ours, tolerance=tolerance))[tuple(key)]["verdict"] == verdict
+    assert cells(beside("small", ours))[tuple(key)]["verdict"] == verdict
 
 
 def test_every_number_of_the_papers_stands_once_with_its_digits_section_and_recipe():

@@ -280,8 +280,6 @@ class ReproduceOptions(Options):
         "Add a row for your own model; others only if --only names them.", "NAME=M",
         is_repeated=True, joins=",")] = None
     only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
-    tolerance: Annotated[float | None, Option(
-        "Points from the paper's number that are `within`.", "POINTS", min=0)] = None
     data: Annotated[OptionalPath, Option(
         "Read tasks from the files TASK/SPLIT.* of this folder [default: from the Hub].",
         "DIR")] = None

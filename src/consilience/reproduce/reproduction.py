@@ -165,15 +165,13 @@ BESIDE_SCHEMA: dict[str, type[pl.DataType]] = {
 * ``paper``, ``paper_std``: the paper's number.
 * ``ours``, ``std``, ``low``, ``high``: ours with its interval.
 * ``difference``: ours minus the paper's.
-* ``verdict``: ``same`` at these digits; else ``within`` or ``outside`` of a tolerance, or
-  ``differs`` where none was set; ``ours only`` if the paper has no such number; or the reason why
-  there is no number of ours.
+* ``verdict``: ``same`` at these digits, else ``differs``; ``ours only`` if the paper has no such
+  number; or the reason why there is no number of ours.
 """
 
 DIGITS = {"count": 0, "mean": 2, "p": 3, "p<": 3}
 """Digits of ours after the decimal point, by unit; one of all others."""
 
-IN_POINTS = ("percent", "points", "r%")  # units to which a tolerance in points applies
 NUMBER = Column("", "number")  # in the unit that the paper prints
 
 
@@ -181,13 +179,11 @@ def beside(
     table: str,
     ours: Mapping[Key, Measured | None],
     absent: Mapping[str, str] | None = None,
-    tolerance: float | None = None,
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
     Rows are in the order of the paper. ``ours``: None for a missing number. ``absent``: why a row
-    has no number of ours; the reason of ``""`` applies to all other rows. ``tolerance``: points
-    within which percentages count as equal to the paper's; None for no judgement.
+    has no number of ours; the reason of ``""`` applies to all other rows.
     """
     absent, rows = absent or {}, list[dict[str, object]]()
     printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
@@ -202,7 +198,7 @@ def beside(
         number = ours.get((row["group"], row["row"], row["column"]))
         verdict = absent.get(row["row"], absent.get("", "not measured"))
         if number is not None:
-            verdict = _verdict(row["value"], row["digits"], row["unit"], number, tolerance)
+            verdict = _verdict(row["value"], row["digits"], row["unit"], number.value)
         measured = number or Measured(NAN)
         rows.append(
             {
@@ -216,16 +212,13 @@ def beside(
     return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
 
 
-def _verdict(paper: float, digits: int, unit: str, ours: Measured, tolerance: float | None) -> str:
-    if math.isnan(ours.value):
+def _verdict(paper: float, digits: int, unit: str, ours: float) -> str:
+    if math.isnan(ours):
         return "no data"
     if math.isnan(paper):
         return "ours only"
-    if ours.value < paper if unit == "p<" else round(ours.value, digits) == paper:
-        return "same"
-    if tolerance is None or unit not in IN_POINTS:
-        return "differs"
-    return "within" if round(abs(ours.value - paper), 9) <= tolerance else "outside"
+    is_same = ours < paper if unit == "p<" else round(ours, digits) == paper
+    return "same" if is_same else "differs"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
@@ -327,7 +320,7 @@ def make(recipe: Recipe, work: Work) -> Made:
     for row in (row for row in rows if row not in measured):
         ours |= {(ADDED, row, column): None for column in columns}
     ours = {key: of for key, of in ours.items() if work.is_selected(key[1])}
-    numbers = beside(recipe.table, ours, absent, options.tolerance)
+    numbers = beside(recipe.table, ours, absent)
     if only:
         chosen = pl.when(pl.col("row").is_in(only)).then("verdict")
         numbers = numbers.with_columns(verdict=chosen.otherwise(pl.lit(NOT_SELECTED)))
@@ -362,7 +355,7 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
         shown = [table for one in made for table in _shown(one)]
         shown += [*(f"* {note}" for note in notes), written]
     record = record_of(
-        name=name, added=work[0].added, tolerance=options.tolerance, only=options.only,
+        name=name, added=work[0].added, only=options.only,
         data=options.data and str(options.data),
     )  # fmt: skip
     facts = {

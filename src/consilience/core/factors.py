@@ -370,7 +370,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What should hold between the answers to some questions and another one, in each variant."""
+    """What should hold between the answers to some questions and another one, in each variant.
+
+    The answers to the premises say which answers the conclusion may get. It is violated where the
+    conclusion gets another one, and says nothing after answers that its rules do not have.
+    """
 
     kind: ExpectationKind
     premises: tuple[Reference, ...]
@@ -432,7 +436,7 @@ def linked_questions(links: Iterable[Sequence[str]]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An expectation in one variant."""
+    """An expectation in one variant: its questions with their answers."""
 
     expectation: Expectation
     variant: str

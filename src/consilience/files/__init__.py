@@ -1,1 +1,1 @@
-"""Reading and writing: tables with declared columns, whole files, limits on hostile input."""
+"""Reading and writing: tables with declared columns, and whole files."""

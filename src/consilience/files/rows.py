@@ -204,8 +204,7 @@ def as_written(value: Any) -> str | None:
 
 def flag(value: Any) -> bool | None:
     """0 or 1, false or true."""
-    found = line(value)
-    if found is None:
+    if (found := line(value)) is None:
         return None
     if found.lower() in ("0", "1", "false", "true"):
         return found.lower() in ("1", "true")

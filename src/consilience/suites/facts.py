@@ -205,8 +205,6 @@ SOURCES: dict[str, str] = {
     "cb5554678457beb5ac163d888f1ce8cf174b3f0b/data"
 }
 
-SILENCE = 60.0  # Seconds without a byte after which a request ends
-
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFile:
@@ -262,7 +260,7 @@ def _fetched(url: str, file: ReleasedFile) -> bytes:
     """The content of a released file; one that cannot be had, or is another one, raises."""
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "consilience"})
-        with urllib.request.urlopen(request, timeout=SILENCE) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:  # seconds
             content: bytes = response.read(file.size + 1)
     except (OSError, http.client.HTTPException) as error:
         todo = "Check the network and rerun the command; files that are there are kept."

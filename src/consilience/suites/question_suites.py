@@ -502,10 +502,10 @@ def refuse_mixed(questions: Questions) -> None:
             )
 
 
-Words = Mapping[str, Mapping[str, str]]  # By language and name
-
-WORDS: Words = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
-"""What models read around the texts of a suite."""
+WORDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("words.toml").read_text("utf-8")
+)
+"""What models read around the texts of a suite, by language and name."""
 
 
 def words_in(language: str) -> Mapping[str, str]:

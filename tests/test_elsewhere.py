@@ -507,8 +507,8 @@ def test_answers_come_back_complete_or_by_id(consilience, tmp_path, exported):
     refused("1 row to no query of the suite, such as id '0000", cs.score, path, suite="e.jsonl")
     write(path, [{"answer": "x"}])
     refused("no column 'id'", cs.score, path, suite="e.jsonl")
-    write(path, [{"id": of["id"]} for of in few])
-    refused("no column answer among id", cs.score, path, suite="e.jsonl")
+    asked = write(tmp_path / "asked.jsonl", [{"id": of["id"]} for of in few])
+    refused("no column answer among id", cs.score, asked, suite="e.jsonl")
     refused("expected what `consilience suite export` wrote", cs.score, path, suite="mine.csv")
     refused("expected a suite of facts", cs.score, path, suite="mini-questions")
 

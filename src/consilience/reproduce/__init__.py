@@ -79,7 +79,6 @@ class Recipe:
     """The paper's models, by the paper's names, and those of a user."""
     added_rows: Sequence[str] = ()  # What follows the name of a user's model; or empty
     notes: Sequence[str] = ()
-    is_wide: bool = False  # Whether a screen shows the layout of the paper
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,7 @@ from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
 from consilience.options.commands import ReproduceOptions
 from consilience.report.export import Output, record_of, save_table
-from consilience.report.table import LOW_HIGH, Cell, Column, Table, Value, text_of
+from consilience.report.table import Cell, Column, Table, Value, text_of
 from consilience.reproduce import (
     ADDED,
     NOT_RUN,
@@ -242,31 +242,7 @@ def _text(cell: Cell) -> str:
     return text_of(cell, NUMBER)
 
 
-def beside_table(numbers: pl.DataFrame, title: str) -> Table:
-    """For a screen: a row a number, the paper's, ours with its interval, the difference."""
-    one_column = numbers["column"].n_unique() == 1
-    numbers_of = (Column("ours", "number", bounds=LOW_HIGH), Column("difference", "number"))
-    columns = [Column(""), Column("paper", "number"), *numbers_of, Column("")]
-    rows: list[list[Value]] = []
-    blocks: list[str] = []
-    for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
-        if chosen.height > 1:
-            rows.append([str(name), *[""] * 4])
-        for row in chosen.iter_rows(named=True):
-            label = f"  {row['column']}"
-            if chosen.height == 1:
-                label = str(name) if one_column else f"{name}: {row['column']}"
-            digits = DIGITS.get(row["unit"], max(1, row["digits"]))
-            paper, ours = _cells(row)
-            ours = replace(ours, low=row["low"], high=row["high"], digits=digits)
-            difference = Cell() if row["unit"] == "p<" else Cell(row["difference"], digits=digits)
-            verdict = row["verdict"].split(":")[0]
-            rows.append([label, paper, ours, difference, verdict])
-        blocks += [str(group)] * (len(rows) - len(blocks))
-    return Table(title, columns, rows, blocks=blocks)
-
-
-def beside_layout(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
+def beside_table(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
     """In the paper's layout: its columns, and in each row ours below the paper's."""
     headings = numbers["column"].unique(maintain_order=True).to_list()
     rows: list[list[Value]] = []
@@ -324,7 +300,7 @@ def make(recipe: Recipe, work: Work) -> Made:
     if only:
         chosen = pl.when(pl.col("row").is_in(only)).then("verdict")
         numbers = numbers.with_columns(verdict=chosen.otherwise(pl.lit(NOT_SELECTED)))
-    table = beside_layout(numbers, recipe.heading, [*work.notes, *work.warnings])
+    table = beside_table(numbers, recipe.heading, [*work.notes, *work.warnings])
     return Made(recipe, table, numbers, work)
 
 
@@ -352,7 +328,7 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
         write_whole(paths[-1], csv_of(numbers))
         names = ", ".join(one.recipe.name for one in made)
         written = f"Written to {options.out}: numbers.csv; as .csv, .md and .tex {names}"
-        shown = [table for one in made for table in _shown(one)]
+        shown = [replace(one.table, notes=()) for one in made]
         shown += [*(f"* {note}" for note in notes), written]
     record = record_of(
         name=name, added=work[0].added, only=options.only,
@@ -381,16 +357,6 @@ def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str
             raise ConsilienceError(f"{options.name} has no row '{row}'", expected=expected)
     if options.data and not options.data.is_dir():
         raise ConsilienceError("no such folder", where=str(options.data), todo="Check the path.")
-
-
-def _shown(made: Made) -> list[Table]:
-    """The tables that a screen shows: the paper's numbers with ours, then all rows."""
-    added, layout = made.recipe.rows_of(made.work.added), replace(made.table, notes=())
-    paper = made.numbers.filter(pl.col("verdict") != NOT_SELECTED, ~pl.col("row").is_in(added))
-    if made.recipe.is_wide or made.numbers.is_empty():
-        return [layout]
-    tables = [beside_table(paper, made.recipe.heading)] if paper.height else []
-    return [*tables, layout] if added else tables
 
 
 def recipes() -> Output:

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
+from consilience import score
+from consilience.core.items import Choice
 from consilience.metrics.definitions import (
     bins_of,
     brier_score,
@@ -13,9 +13,7 @@ from consilience.metrics.definitions import (
     chance_total_variation,
     total_variation,
 )
-from consilience.metrics.measure import measure
 from consilience.metrics.registry import option_probabilities
-from consilience.plans.questions import suite_of_questions
 from grids import grid_of as grid_of_answers
 from grids import places_of
 
@@ -77,29 +75,21 @@ def test_scores_become_probabilities():
 
 def test_they_are_in_the_metrics_table_by_factor():
     """Two phrasings in two orders; only the phrasing moves a probability, by .2 and by 0."""
-    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("AB", "BA"))]
-    design = FactorialDesign.full(factors)
-    questions = [Question(item, "g", {"": ("one", "two")}, YES, (YES, NO)) for item in ("a", "b")]
-    suite = suite_of_questions("s", {"g": questions}, design)
     first = {"a": {"1": 0.7, "2": 0.5}, "b": {"1": 0.4, "2": 0.4}}
     rows = [
-        {
-            "group": "g", "item": item, "subject": item, "variant": name, "gold": "yes",
-            "answer": "yes", "option": 0, "gold_option": 0, "shown": order,
-            "option_scores": list(np.log([p := first[item][level], 1 - p])),
-        }
-        for item in first
-        for name, level, order in zip(design.names, *design.levels.values(), strict=True)
+        {"item": item, "gold": "yes", "paraphrase": level, "order": "12"[step < 0], "answer": "yes",
+         "options": ["yes", "no"][::step], "scores": np.log([p, 1 - p])[::step].tolist()}
+        for item, of in first.items() for level, p in of.items() for step in (1, -1)
     ]  # fmt: skip
-    table = measure(pl.DataFrame(rows), suite)
+    table = score(rows).metrics
     variation = table.filter(metric="total_variation", over="all")
     values = dict(variation.select("level", "value").iter_rows())
     assert values == pytest.approx({"": 0.1 * 4 / 6, "paraphrase": 0.1, "order": 0})
-    by_chance = table.filter(metric="chance_total_variation", group="g", level="order")
+    by_chance = table.filter(metric="chance_total_variation", over="all", level="order")
     # First of a .7 .5 .3 .5 and second of b .6 .6 .4 .4 are .2, .1, .2 and .1 apart, and so on.
     assert by_chance["value"].item() == pytest.approx(0.15)
-    without = measure(pl.DataFrame(rows).drop("option_scores"), suite)
-    assert without.filter(pl.col("metric").str.contains("variation")).is_empty()
+    without = score(pl.DataFrame(rows).drop("scores"))
+    assert without.metrics.filter(pl.col("metric").str.contains("variation")).is_empty()
 
 
 def test_calibration_by_hand():

@@ -8,10 +8,7 @@ import pytest
 
 from checks import output, refusal
 from conftest import cases, run_command
-from consilience.core.factors import Factor, FactorialDesign
-from consilience.core.items import Choice, Question
-from consilience.metrics.measure import measure
-from consilience.plans.questions import suite_of_questions
+from consilience import score
 
 QUIZ = """question,question_2,options,answer,group
 Which gas do plants take in?,What do plants absorb?,oxygen;carbon;helium,carbon,nature
@@ -140,35 +137,20 @@ def test_questions_with_and_without_options_need_groups_of_their_own(consilience
     assert "the group 'culture' has questions with options and without" in said
 
 
-def of_groups(names):
-    """Answers of 24 questions, right in 15 of them, in the groups of these names."""
-    design = FactorialDesign.full([Factor("paraphrase", ("1", "2"))])
+def of_groups(count):
+    """Answers to 24 questions, right in 15 of them, in so many groups."""
     rows = [
-        {
-            "group": names[at % len(names)], "item": f"q{at}", "subject": f"q{at}",
-            "variant": variant, "variant_index": position, "gold": "a", "gold_option": 0,
-            "answer": "a" if at % 8 < 5 else "b", "option": int(at % 8 >= 5),
-        }
-        for at in range(24)
-        for position, variant in enumerate(design.names)
+        {"item": f"q{at}", "group": f"G{at % count}", "gold": "a", "options": ["a", "b"],
+         "answer": "a" if at % 8 < 5 else "b", "paraphrase": phrasing}
+        for at in range(24) for phrasing in "12"
     ]  # fmt: skip
-    table = pl.DataFrame(rows)
-    right, wrong = Choice("a"), Choice("b")
-    groups = {
-        name: [
-            Question(item, name, {"": ("?", "??")}, right, (right, wrong))
-            for item in table.filter(group=name)["item"].unique(maintain_order=True)
-        ]
-        for name in names
-    }
-    metrics = measure(table, suite_of_questions("s", groups, design))
-    return metrics.filter(over="all", metric="accuracy").row(0, named=True)
+    return score(rows).metrics.filter(over="all", metric="accuracy").row(0, named=True)
 
 
 @pytest.mark.parametrize("count", [2, 8, 24])
 def test_the_interval_over_all_questions_does_not_depend_on_their_groups(count):
     """An error within groups would be 0 for a group of one question, or of equal ones."""
-    one, several = of_groups(["A"]), of_groups([f"G{at}" for at in range(count)])
+    one, several = of_groups(1), of_groups(count)
     assert several["value"] == one["value"] == 15 / 24
     for bound in ("low", "high"):
         assert several[bound] == pytest.approx(one[bound])

@@ -98,6 +98,8 @@ def test_every_format_of_a_file_holds_the_same_rows(tmp_path):
     assert rows_of(tmp_path / "a.json") == dict(zip((", row 1", ", row 2"), values, strict=True))
     pl.DataFrame(values).write_parquet(tmp_path / "a.parquet")
     assert rows_of(tmp_path / "a.parquet")[", row 1"] == values[0]
+    (tmp_path / "long.csv").write_text(f"item\n{'x' * 200_000}\n")
+    assert len(rows_of(tmp_path / "long.csv")[":2"]["item"]) == 200_000
 
 
 def test_a_workbook_has_the_rows_of_its_sheet(tmp_path):

@@ -158,11 +158,6 @@ def ask_texts(
             else:
                 records[rows[at]] = read(reply, asks[at])
         advance(len(positions))
-    return table_of(group, records)
-
-
-def table_of(group: Group, records: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """The answers table of a group from the answer columns of each ask."""
     columns = _columns(group)
     for row, record in enumerate(records):
         for name, value in record.items():

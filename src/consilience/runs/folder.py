@@ -124,11 +124,6 @@ class RunFolder:
         with self._changing() as record:
             record[name] = value
 
-    def multiplied_by(self, products: Mapping[str, Any]) -> None:
-        """Keep which library multiplied on which processor at first (docs/decisions.md)."""
-        with self._changing() as record:
-            record.setdefault("products", dict(products))
-
     def pay_for(self, model: object) -> None:
         """Keep the replies of a model behind a URL until the run is complete, and their cost."""
         client: Client | None = getattr(model, "client", None)

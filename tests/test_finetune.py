@@ -376,18 +376,18 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
 
 
 def test_patience_is_not_forgotten_and_a_folder_may_be_moved(plain, tmp_path, monkeypatch):
-    """Nothing changes: the first epoch is the best, and two are waited for, wherever it was killed."""
-    worse, change = ONE, {"epochs": 6, "patience": 2, "learning_rate": NONE}
-    whole = train(plain, tmp_path / "whole", worse, **change)
+    """No answer changes: the first epoch is the best, and two are waited for, killed or not."""
+    change = {"epochs": 6, "patience": 2, "learning_rate": 1e-5}
+    whole = train(plain, tmp_path / "whole", **change)
     assert whole["epochs"] == 3
     for name, count in (("_save_checkpoint", 2), ("_save_checkpoint", 3), ("save", 1)):
         moved = tmp_path / f"{name}{count}"
         restore = stop_at(monkeypatch, PairTrainer, name, count)
         with pytest.raises(KeyboardInterrupt):
-            train(plain, tmp_path / "killed", worse, **change)
+            train(plain, tmp_path / "killed", **change)
         restore()
         (tmp_path / "killed").rename(moved)
-        found = train(plain, moved, worse, **change)
+        found = train(plain, moved, **change)
         assert (found["epochs"], found["validation"]) == (3, whole["validation"])
         assert_same(tmp_path / "whole" / "rte", moved / "rte", 1e-6)
 

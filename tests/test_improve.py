@@ -471,11 +471,15 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 
-    def full(self, *args, **kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    no_room = OSError(errno.ENOSPC, "No space left on device")
+    for error in (no_room, RuntimeError("[enforce fail at inline_container.cc:672] . unexpected")):
 
-    monkeypatch.setattr(ConsistencyTrainer, "_save_checkpoint", full)
-    refused("the disk is full. Earlier checkpoints are complete", train, spec, tmp_path / "full")
+        def full(self, *args, error=error, **kwargs):
+            raise error
+
+        monkeypatch.setattr(ConsistencyTrainer, "_save_checkpoint", full)
+        found = "the disk is full. Earlier checkpoints are complete"
+        refused(found, train, spec, tmp_path / "full")
 
 
 @pytest.fixture

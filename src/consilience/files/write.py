@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -127,7 +128,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether a write failed for want of room; some libraries say so in the text alone."""
-    return getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error)
+    is_said = re.search(
+        "No space left|inline_container", str(error)
+    )  # the latter by torch's writer
+    return getattr(error, "errno", None) in NO_ROOM or bool(is_said)
 
 
 def cannot_write(path: Path, error: OSError) -> ConsilienceError:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import torch
+from accelerate.state import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -468,6 +469,9 @@ def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
 
 def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatch):
     spec = model_folder("bert")
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(PartialState()), "num_processes", 2)
+        refused("several processes; expected one. Run the", train, spec, tmp_path / "two")
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 

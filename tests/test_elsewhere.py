@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import output, refusal, refused
-from conftest import ROOT, eee_validator
+from conftest import ROOT, cases, eee_validator
 from consilience.elsewhere.exports import query_id
 from consilience.runs.run import read_answers
 
@@ -48,31 +48,7 @@ TWO = [row("a", "A", options=["x", "y"], style="1"), row("a", "y", options=["x",
        row("b", "B", "z", options=["w", "z"], style="1"), row("b", "z", "z", options=["w", "z"], style="2")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "factors", "expected"), [
-    ([row("a", "It is x."), row("b", "no", "y")], {}, [50, None, 50]),  # one variant is enough
-    (TWO, {"template": "style"}, [100, 50, 50]),
-    ([of | {"doc": {"s": of.pop("style")}} for of in map(dict, TWO)], {"mine": "doc.s"}, [100, 50, 50]),
-    ([of | {"prompt": {"s": of.pop("style"), "t": "?"}} for of in map(dict, TWO)], {"mine": "prompt.s"}, [100, 50, 50]),
-    ([row("a", "a", "B", options=["q", "r"]), row("b", "B", "B", options=["s", "t"])], {}, [50, None, 50]),
-    ([row("a", "Roma", ["Rome", "Roma"])], {}, [100, None, 100]),
-    ([row("a", "Roma", "Rome", options=[["Rome", "Roma"], "Bari"])], {}, [100, None, 100]),
-    ([row("a", None, options=["x", "y"], scores=[-2, -1.5]), row("b", None, options=["y", "x"], scores=[-2, -1])],
-     {}, [50, None, 50]),
-    ([row("a", "", error="timed out"), row("b", "x", "x")], {}, [50, None, 50]),  # none is wrong
-    ([row("a", None, excluded="too long"), row("b", "x", "x")], {}, [100, None, 100]),
-    ([row("a", "x", ["x", "y"], options=["x", "y", "z"]), row("b", "y", "y", options=[])], {}, [100, None, 100]),
-    ([row("a", "x", group="C/C++"), row("a", "n", group="B: other")], {}, [50, None, 50]),
-    ([row("a", "2", "3", options=["1", "2", "3"])], {}, [0, None, 0]),  # a text before a position
-    ([row("a", "2", "y", options=["x", "y"])], {}, [100, None, 100]),
-    ([row("a", "y", "y", options="x; y")], {}, [100, None, 100]),
-    ([{"item": "a", "order": of, "one": of[0], "two": of[1], "gold": gold, "answer": "B"}
-      for of, gold in (("xy", "A"), ("yx", "B"))],
-     {"options": "one+two"}, [0, 0, 0]),
-    ([{"Nr.": "a", "Gold": "y", "ANSWER": "y"}], {"item": "Nr."}, [100, None, 100]),
-    ([row("a", "x", paraphrase=1), row("a", "n", paraphrase=2), row("b", "x", paraphrase=1)], {}, [100, 0, 50]),
-    ([row("a", "x", variant="v1"), row("a", "n", variant="v2"), row("b", "x", variant="v1"),
-      row("b", "x", variant="v2")], {}, [100, 50, 50]),
-])  # fmt: skip
+@pytest.mark.parametrize(("rows", "factors", "expected"), cases("tables_elsewhere"))
 def test_a_complete_table_needs_no_suite(tmp_path, rows, factors, expected):
     assert numbers(cs.score(write(tmp_path / "t.jsonl", rows), columns=factors)) == expected
 
@@ -122,27 +98,8 @@ def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tm
 
 
 @pytest.mark.parametrize(("rows", "factors", "message"), [
-    ([row("a", "x"), row("a", "y")], {}, "2 rows of queries that have several, such as of 'a'; .*--columns sample=FIELD"),
-    ([row("a", "x", prompt="p"), row("a", "y", prompt="q")], {}, "prompts differ.*--columns template=FIELD"),
-    ([row(i, "x", hash=f"{i}{j}") for i in "ab" for j in "12"], {"template": "hash"},
-     "4 values of the field 'hash' in one item only"),
-    ([row("a", "x", s="1")], {"right": "s"}, "a factor called 'right'; expected a name that no column of answers has"),
-    ([row("a", "x", gold=[""])], {}, "no answers; left out: 1 rows without 'gold'"),
-    ([row("a", "x")], {"template": "doc.style"}, "no field 'doc.style' of the factor 'template'"),
-    ([{"item": "a", "answer": "x"}], {}, "no column gold among item, answer; .* --columns gold=YOURS"),
-    ([{"Nr.": "a", "Antwort": "x"}], {}, "no column item, gold, answer among Nr., Antwort"),
-    ([row("a", "x", model=m) for m in "mn"], {}, "2 models: m, n.*--model m"),
-    ([row("a", None, options=["x", "y"], scores=[-1])], {}, "1 scores of 'a'; expected one for each of 2 options"),
+    *cases("tables_elsewhere_bad"),
     ([row("a", "x", sample=str(at)) for at in range(201)], {}, "201 variants"),
-    ([row("a", None, options=["x", "y"], scores=[0.1, 0.9])], {}, r"scores .0.1, 0.9. of 'a'; expected .* log-prob"),
-    ([row("a", "x", options=["x", "x"])], {}, "1 item whose options are no list of different texts"),
-    ([row("a", "x", template=t, options=of) for t, of in ((1, ["x", "y"]), (2, ["x", "z"]), (3, None))], {},
-     "1 item with other options in some rows"),
-    ([row("a", "x", g, template=t) for t, g in ((1, "x"), (2, ["x", "y"]))], {}, "1 item with other right answers in some rows"),
-    ([row("a", answer, "A", order=order) for order, answer in (("AB", "A"), ("BA", "B"))], {},
-     "the same options in all orders; expected `options` as shown in each row"),
-    ([row("a", "B", options=["x", "y"], order=order) for order in ("AB", "BA")], {}, "same options in all orders"),
-    ([row("a", "x", excluded="false")], {}, "'false' in the column 'excluded'; expected why a query"),
 ])  # fmt: skip
 def test_what_cannot_be_counted_is_refused(tmp_path, rows, factors, message):
     refused(message, cs.score, write(tmp_path / "t.jsonl", rows), columns=factors)

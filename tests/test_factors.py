@@ -12,6 +12,7 @@ import pytest
 
 import consilience as cs
 from checks import refused
+from conftest import cases
 from consilience.analysis.factor_effects import decompose, one_hot
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
@@ -207,20 +208,7 @@ def asked(suite, *vary, questions=None, **options):
     }
 
 
-@pytest.mark.parametrize(("factor", "levels", "more"), [
-    ("language", "en", ",de"),
-    ("paraphrase", "1", ",2"),
-    ("order", "reversed", ",BCADE"),
-    ("order", "reversed", ",rotations"),
-    ("order", "shuffles:2", ",shuffles:4"),
-    ("context", "reversed", ",all"),
-    ("labels", "A", ",none"),
-    ("labels", "A,1", ",a"),
-    ("template", "plainly", ",hidden"),
-    ("template", "plainly,chat", ",hinted,plain"),
-    ("shots", "1", ",0,3"),
-    ("shots", "draws:2", "0"),
-])  # fmt: skip
+@pytest.mark.parametrize(("factor", "levels", "more"), cases("more_levels"))
 @pytest.mark.parametrize(
     "other", ["order=reversed", "labels=A,none", "template=plainly,hinted", "shots=0,2"]
 )
@@ -234,17 +222,7 @@ def test_one_more_level_changes_no_other_level(suite, factor, levels, more, othe
     assert len(many) > len(few)
 
 
-@pytest.mark.parametrize(("value", "levels"), [
-    ("rotations", "ABCDE BCDEA CDEAB DEABC EABCD"),
-    ("", "ABCDE BCDEA CDEAB DEABC EABCD"),
-    ("reversed", "ABCDE EDCBA"),
-    ("BACDE", "ABCDE BACDE"),
-    ("BA", "ABCDE BACDE"),
-    ("BA,BACDE,reversed,EDCBA", "ABCDE BACDE EDCBA"),
-    ("EDCBA,ABCDE", "ABCDE EDCBA"),
-    ("DEABC,rotations", "ABCDE DEABC BCDEA CDEAB EABCD"),
-    ("shuffles:2", "ABCDE DEBAC CDBAE"),
-])  # fmt: skip
+@pytest.mark.parametrize(("value", "levels"), cases("orders_named"))
 def test_an_order_is_its_letters_however_it_is_asked_for(suite, value, levels):
     """The order of the file comes first; duplicates are one level."""
     vary = ["order=" + value if value else "order"]
@@ -279,18 +257,7 @@ def test_shots_are_numbers_or_draws(suite, value, levels):
     assert factors_of(options, questions)[0].levels == levels
 
 
-@pytest.mark.parametrize(("vary", "message"), [
-    ("order=BCF", "--vary order=BCF; expected rotations, reversed, shuffles:K, all, or letters"),
-    ("order=AAB", "--vary order=AAB"),
-    ("order=shuffles:x", "--vary order=shuffles:x"),
-    ("order=shuffles", "--vary order=shuffles"),
-    ("order=given", "--vary order=given"),
-    ("order=rotation 1", "--vary order=rotation 1"),
-    ("context=EDCBA", "--vary context=EDCBA"),
-    ("shots=draws", "--vary shots=draws; expected numbers of examples"),
-    ("shots=2,x", "--vary shots=2,x"),
-    ("examples=2", "no factor 'examples'"),
-])  # fmt: skip
+@pytest.mark.parametrize(("vary", "message"), cases("levels_bad"))
 def test_what_is_no_level_is_refused(suite, vary, message):
     refused(message, asked, suite, vary, shots=0)
 

@@ -1,6 +1,6 @@
 """gate: rules, their two outcomes, what is refused, and what CI systems read.
 
-A row: facts (of 40) that get one answer, those of the baseline, the rule, what comes out (``pass``,
+A row of cases/gate_rules.jsonl: facts (of 40) that get one answer, those of the baseline, the rule, what comes out (``pass``,
 ``fail``, or ``refused``), what comes out with ``--prove``, and what is said of it. With 30 of 40 the
 standard error of the share is sqrt(.75 .25 / 39) = 6.9 points: logit(.75) +- 1.685 6.9 / .75 / .25
 is 61.7 to 84.8. If 2 of 40 fall, it is sqrt((.05 - .05^2) / 39) = 3.5, and the detectable difference
@@ -16,6 +16,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
+from conftest import cases
 from consilience.gating import Rule, as_junit
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -24,70 +25,19 @@ from report_builders import pair_run
 
 PATTERNS = ["[X] listens on port [Y].", "The port of [X] is [Y]."]
 WORSE = "consistency no worse than baseline by {} points"
-ROWS = [
-    # a limit: the number decides, with --prove the lower bound of 61.7 to 84.8 (or the upper one)
-    (30, None, "consistency >= 0.75", "pass", "fail", r"75.0 % \(90 % CI 61.7 to 84.8\)"),
-    (30, None, "consistency >= 60 %", "pass", "pass", ""),
-    (30, None, "Consistency  >  60", "pass", "pass", ""),
-    (30, None, "consistency >= .76", "fail", "fail", ""),
-    (30, None, "consistency <= 0.8", "pass", "fail", "not proved by 40 facts"),
-    (30, None, "consistency < 0.9", "pass", "pass", ""),
-    (30, None, "consistency in ports_table >= 0.7", "pass", "fail", ""),
-    (30, None, "consistency in all >= 0.7", "pass", "fail", ""),
-    (30, None, "chance-corrected consistency >= -0.5", "pass", "pass", ""),
-    (40, None, "accuracy >= 100 %", "pass", "fail", ""),
-    (40, None, "accuracy >= 1", "pass", "fail", ""),
-    (30, None, "successful variants >= 0.5", "pass", "fail", "without an interval over 40 facts"),
-    # against a baseline: 2 facts fall, 5 points; 10 fall, 25 points
-    (30, 32, WORSE.format(20), "pass", "pass", "cannot show a fall under 8.0 points"),
-    (30, 32, WORSE.format(8), "pass", "fail", r"-5.0 points against .*\(90 % CI -12.7 to \+3.3\)"),
-    (30, 32, WORSE.format(4), "pass", "fail", "40 facts cannot show a fall"),
-    (30, 40, WORSE.format(8), "fail", "fail", ""),
-    (30, 40, WORSE.format(25), "pass", "fail", ""),
-    (30, 40, "consistency no worse by 8 points", "fail", "fail", ""),
-    (30, 40, "Consistency no lower by 8 points", "fail", "fail", ""),
-    (40, 30, "consistency no higher than the baseline by 8 points", "fail", "fail", ""),
-    (40, 30, WORSE.format(1), "pass", "pass", ""),
-    (30, 30, WORSE.format(1), "pass", "fail", r"-5.7 to \+5.7\): 40 facts cannot show a fall under 5.7 points"),
-    (0, 40, WORSE.format(30), "fail", "fail", r"-100.0 points"),
-    # a run that has more than its baseline, and one that lacks some of its items, or groups
-    (30, range(10, 40), WORSE.format(1), "pass", "fail", "30 facts cannot show"),
-    (range(10, 40), 30, WORSE.format(90), "fail", "fail", "10 of 40 facts of the baseline have no answer in the run"),
-    (range(10, 40), 30, "consistency in ports_table no worse by 90 points", "fail", "fail", "10 of 40 facts"),
-    (range(10, 40), 30, "consistency >= .6", "pass", "fail", ""),
-    # what cannot be checked
-    (30, None, WORSE.format(3), "refused", "", "without a baseline.*--baseline RUN"),
-    (30, 30, "consistency no worse than baseline by 3 %", "refused", "", "may be points or a share"),
-    (30, 30, "accuracy no worse than baseline by 0 points", "refused", "", "more than 0"),
-    (30, 30, "top_answer no worse by 3 points", "refused", "", "'no lower' or 'no higher' than baseline"),
-    (30, None, "consistencey >= 0.8", "refused", "", r"no metric.*Did you mean 'consistency'\?"),
-    (30, None, "consistency in >= 0.8", "refused", "", "no metric 'consistency in'"),
-    (30, None, "consistency >= 101 %", "refused", "", "a limit from 0 to 1"),
-    (30, None, (), "refused", "", "no rule; expected 'METRIC >= 0.8'"),
-    (30, None, "violation_rate <= 0.1", "refused", "", "no metric 'violation_rate'.*accuracy"),
-    (30, None, "consistency in port >= 0.5", "refused", "", "no group 'port'"),
-    (30, None, "consistency of reverse >= 0.5", "refused", "", "no consistency of 'reverse'"),
-    *(
-        (30, 30, rule, "refused", "", "expected 'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no wo")
-        for rule in (
-            "accuracy == 0.8", "consistency", "consistency >= 0,8", "0.8 <= accuracy",
-            "accuracy >= 0.8 and consistency >= 0.8", "consistency no worse than baseline by 3pp",
-            "consistency no better than baseline by 3 points", "consistency no lower than 0.8",
-        )
-    ),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory):
     """``write(right)``: a run of 40 facts in two patterns, on the suite ``ports``.
 
-    The second answer is wrong but to the first ``right`` facts; a range: only these facts, 30 right.
+    The second answer is wrong but to the first ``right`` facts; two numbers: only the facts from
+    one to the other, 30 right.
     """
     folder = tmp_path_factory.mktemp("ports")
 
     def written(right, *, silent=""):
-        asked, right = (right, 30) if isinstance(right, range) else (range(40), right)
+        asked, right = (range(*right), 30) if isinstance(right, list) else (range(40), right)
         run = folder / f"{right} of {len(asked)}{silent}"
         names = {"item": [f"i{at}" for at in asked], "subject": [f"s{at}" for at in asked]}
         facts = pl.DataFrame({**names, "object": [str(at % 4) for at in asked]})
@@ -118,7 +68,9 @@ def checked(write, right, baseline, rule, **options):
     return cs.gate(write(right), rule=rule, **options)
 
 
-@pytest.mark.parametrize(("right", "baseline", "rule", "expected", "proved", "said"), ROWS)
+@pytest.mark.parametrize(
+    ("right", "baseline", "rule", "expected", "proved", "said"), cases("gate_rules")
+)
 def test_a_rule_passes_or_fails(write, right, baseline, rule, expected, proved, said):
     if expected == "refused":
         refused(said, checked, write, right, baseline, rule)

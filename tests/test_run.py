@@ -231,27 +231,7 @@ def test_groups_of_any_name_are_files_by_number(asked, tmp_path):
     assert [group.id for group in run.suite] == [*NAMES]
 
 
-OTHERWISE = [
-    ("facts", {"limit": 3}, "limit is 2, now asked is 3"),
-    ("facts", {"limit": None}, "limit is 2, now asked is not set"),
-    ("facts", {"seed": 1}, "model|seed"),
-    ("facts", {"protocol": "published"}, 'protocol is "strict", now asked is "published"'),
-    ("facts", {"candidates": "vocabulary"}, "candidates"),
-    ("facts", {"suite": "mini", "groups": ["capital"]}, 'suite is "suite", now asked is "mini"'),
-    ("languages", {"vary": ["language=en,de"]}, "languages"),
-    ("languages", {"groups": ["author"]}, r"groups is \[\"capital\"\], now asked is \[\"author\"\]"),
-    ("pairs", {"perturbations": ["reverse"]}, "perturbations.*Choose another folder"),
-    ("pairs", {"limit": 1}, "limit"), ("pairs", {"seed": 1}, "seed"),
-    ("questions", {"vary": ["language", "order=all"]}, "factors"),
-    ("questions", {"design": "one-factor"}, "design"),
-    ("questions", {"shots": 1}, "shots"),
-    ("questions", {"option_score": "mean"}, "option_score"),
-    ("questions", {"template": "{question}\n{options}\nSay:"}, "factors|queries|template"),
-    ("open", {"vary": ["sample=3"]}, "factors"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "changes", "message"), OTHERWISE, ids=str)
+@pytest.mark.parametrize(("name", "changes", "message"), cases("other_runs"), ids=str)
 def test_a_run_with_one_other_setting_is_refused_by_its_name(name, changes, message, asked):
     options = asked(name)
     probe(options)
@@ -577,15 +557,3 @@ def test_a_run_has_groups_with_options_and_open_ones(written, tmp_path):
     assert opened.metrics.equals(counted.metrics)
     names = analyze_factors(opened).tables["consistency"]["run"].unique(maintain_order=True)
     assert [name.split(", ")[1] for name in names] == ["closed", "open"]
-
-
-def test_what_does_not_fit_is_refused_before_a_model_is_loaded(written):
-    for rows, more, expected in (
-        (CLOSED_PHRASED, {"vary": ["sample=2"], "temperature": 1.0}, "Add --generate"),
-        (CLOSED_PHRASED, {"match": "contains"}, "Add --generate"),
-        (OPEN_PHRASED, {"vary": ["sample=2"]}, "at temperature 0"),
-        (OPEN_PHRASED, {"match": "contain"}, "Did you mean 'contains'"),
-        (OPEN_PHRASED, {"vary": ["sample=two"], "temperature": 1.0}, "how many texts to sample"),
-        (OPEN_PHRASED, {"model": "baseline:majorty"}, "Did you mean 'majority'"),
-    ):
-        refused(expected, probe, written(rows, **more), SILENT)

@@ -233,6 +233,14 @@ def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
     refused(r"has no mask token; expected .*Use a model", load_model, str(tmp_path / "m"))
 
 
+def test_a_revision_of_the_hub_follows_the_name():
+    for spec, revision in (("a/b@c", {"revision": "c"}), ("a/b", {})):
+        source = locate(spec)
+        assert (source.location, dict(source.options)) == (
+            "a/b", {"trust_remote_code": False, **revision}
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(("spec", "message"), cases("models_bad"))
 def test_a_model_that_is_not_there_is_refused(spec, message):
     refused(message, load_model, spec)

@@ -263,6 +263,8 @@ def test_an_embedding_judge_compares_cosines_with_its_threshold(model_folder):
     assert 0 < cosine < 1
     for threshold, is_same in ((cosine - 1e-6, True), (cosine + 1e-6, False)):
         assert load_judge(f"embedding:{folder}:{threshold}").same([asked]) == [is_same]
+    low = load_judge(f"embedding:{folder}:1e-9")
+    assert low.same([asked, ("the capital", "Rome", "not Rome")]) == [True, False], "contradict"
     assert judge.identity["threshold"] == 0.96
 
 

@@ -286,6 +286,7 @@ def test_a_function_gets_the_texts_of_questions():
     assert (len(seen), seen[0]) == (12, "Be brief.\n\nq0? A. Rust\nB. Go\nC. C")
     assert set(table["answer"]) <= {"Rust", "Go", "C", "none of them", None}
     assert table["excluded"].null_count() == 12
+    assert len(model.notes) == 1, "of all that match no answer the first"
     assert model.identity == {"model": "function", "kind": "function", "template": "{sentence}"}
 
 

@@ -291,6 +291,15 @@ def test_a_chosen_temperature_is_not_left_out():
         refused("temperature: range: 0..1", written, model, prompts(SYSTEM))
 
 
+def test_an_answer_that_follows_an_empty_line_is_asked_for_without_a_stop():
+    def answer(path, body, headers):
+        text = "" if "stop" in (body or {}) else "\n B\nC"
+        return {"choices": [{"text": text, "finish_reason": "stop"}]}
+
+    with replay(answer) as server:
+        assert {*written(writer_of(server), prompts(PLAIN))} == {"B"}
+
+
 @pytest.mark.parametrize("end", ["length", "stop"])
 def test_a_model_that_thinks_gets_room(end):
     """If the limit ended a known chat before its text began."""

@@ -266,7 +266,7 @@ class Client:
                     yield running.pop(done), done.result()
         finally:
             self._stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False)  # none waits: each has a thread
             futures.wait(running, LAST_REPLIES)
             self._stop.clear()
 

@@ -14,6 +14,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import Prepared, asked_of_all, legible, measure
+from consilience.metrics.registry import label_of, within
 from consilience.metrics.statistics import mcnemar
 from consilience.report.comparison_tables import (
     CONSTANT,
@@ -81,6 +82,11 @@ def test_a_comparison_begins_with_its_result_in_words(values, sentences):
     flips = pl.DataFrame({"over": "all", "second": ["b"], "changed": 0.15, "n": 20})
     rows = rows_of(values).with_columns(low=pl.col("difference") - 0.2, high=pl.lit(0.1))
     assert verdict(rows, make_suite(), flips) == sentences
+
+
+def test_names_keep_their_capitals_within_a_sentence():
+    labels = map(label_of, ("f1", "brier_score", "accuracy"))
+    assert [*map(within, labels)] == ["F1", "Brier score", "accuracy"]
 
 
 def test_a_constant_run_has_a_row_without_a_difference():

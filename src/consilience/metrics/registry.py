@@ -586,6 +586,11 @@ def label_of(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
+def within(label: str) -> str:
+    """The label of a metric within a sentence: F1 and Brier's name keep their capitals."""
+    return label if label.startswith(("F1", "Brier")) else label.lower()
+
+
 def short_label_of(name: str) -> str:
     """The label of a metric on a narrow screen."""
     return (name in DESCRIPTIONS and DESCRIPTIONS[name].short) or label_of(name)

@@ -14,7 +14,7 @@ from consilience.core.errors import Protocol
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted, listed, truncated
 from consilience.metrics.measure import NEARLY_CONSTANT, Prepared, constant_groups
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of, within
 from consilience.metrics.statistics import FEW, smallest_p
 from consilience.runs.run import Run
 from consilience.types import Suite
@@ -259,7 +259,7 @@ def _few_groups(known: Known) -> Iterator[str]:
     is_few = pl.col("n").is_between(2, FEW - 1) & pl.col("metric").is_in(headline_metrics())
     few = known.compared.filter(is_few, over="mean", kind="whole")
     for (size,), rows in few.group_by("n", maintain_order=True):
-        names = [label_of(name).lower() for name in rows["metric"].unique(maintain_order=True)]
+        names = [within(label_of(name)) for name in rows["metric"].unique(maintain_order=True)]
         yield (
             f"No test can show a difference in {listed(names)}: with means over {size} relations, "
             f"p is at least {smallest_p(size):.3g}. Compare single relations."
@@ -290,7 +290,7 @@ def _noise(known: Known) -> Iterator[str]:
         floor = max(of_runs, key=lambda floor: floor["value"], default={"value": 0.0})
         inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
         if len(inside):
-            named = ", ".join(dict.fromkeys(label_of(of).lower() for of in inside))
+            named = ", ".join(dict.fromkeys(within(label_of(of)) for of in inside))
             changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
             what = f"{runs[1]} and {runs[0]}: the difference in {named} may be noise"
             yield f"{what}, because {floor['run']} changed {changed} when it was asked again."

@@ -13,7 +13,7 @@ from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
 from consilience.core.text import counted
 from consilience.metrics.measure import legible
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.registry import headline_metrics, label_of, within
 from consilience.metrics.statistics import CLEAR, TIE, holm
 from consilience.report.metric_tables import (
     DIFFERENCE,
@@ -126,7 +126,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
     of_task = suite.words.over == "group" and "groups" not in apart
     about = records[0]["groups"] if of_task else suite.name
-    metric = f"{records[0]['metrics'].lower()}, " * (by != "metric" and "metrics" not in apart)
+    metric = f"{within(records[0]['metrics'])}, " * (by != "metric" and "metrics" not in apart)
     title = f"{about}: {metric}{minus}, in percent and points"
     return frame_table(lines, title, columns, notes, blocks)
 
@@ -237,7 +237,7 @@ def _change(row: Row) -> str:
     interval = interval_of(Cell(low=row["low"], high=row["high"]), POINTS)
     bounds = f", {CI} {interval}" * bool(interval)
     change = f"{second:.1f} instead of {first:.1f} % ({points:+.1f} points{bounds})"
-    return f"{label_of(row['metric']).lower()} {change}"
+    return f"{within(label_of(row['metric']))} {change}"
 
 
 FLIPS: Columns = {

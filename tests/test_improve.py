@@ -137,6 +137,8 @@ def steps_of(model, suite=SUITE, lines=(), **change):
 def test_every_fact_is_in_one_step_of_an_epoch_and_relations_take_turns(bert):
     steps = steps_of(bert, train_groups=("A", "B"))
     assert len(steps) == 2 * 2 * 2
+    sizes = [len(items) for items in steps_of(bert, batch_size=3).steps]
+    assert sizes == [3, 3] * 2, "two facts of 8 are left out"
     read = [[item.texts[0] for item in items] for items in steps.steps]
     names = [{text.split()[3] for text in texts} for texts in read]
     assert names == [{"A"}, {"B"}] * 4

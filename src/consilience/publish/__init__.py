@@ -41,20 +41,16 @@ MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
 """What is published of the identity of a model; its address and its folder are not."""
 
-COMMAND_OPTIONS = (
-    "data", "template", "limit", "seed", "dtype", "groups", "protocol", "candidates",
-    "perturbations", "as_questions", "generate", "vary", "design", "option_score", "shots", "match",
-    "temperature", "max_new_tokens", "noise_floor",
-)  # fmt: skip
-"""Options of a run that its published command repeats."""
+FILE = r"[/\\]|\.(py|toml)\b"  # in a value that names one
+COMMAND_OPTIONS = {"data": r"^(?!hub\b)", "template": r"\W", "match": r"\.py:"} | dict.fromkeys(
+    ("limit", "seed", "dtype", "groups", "protocol", "candidates", "perturbations", "as_questions",
+     "generate", "vary", "design", "option_score", "shots", "temperature", "max_new_tokens",
+     "noise_floor"), FILE)  # fmt: skip
+"""Options of a run that its published command repeats, and what is in a value that is private."""
 
 NOT_REPEATED = ("model", "suite", "adapter", "data_dir", "trust_remote_code")
 """Options, beside ``NOT_COMPARED``, without which a published command asks the same."""
 
-PRIVATE = {"data": r"^(?!hub\b)", "template": r"\W", "match": r"\.py:"}
-"""What is in a value that is not published, by option; in one of another option, a file."""
-
-FILE = r"[/\\]|\.(py|toml)\b"
 ADDRESS = r"\w+://\S+|\b[\w.-]+:\d{2,5}\b"  # in a reason, which a server may have written
 CARD = "README.md"
 OURS = "measured with consilience"  # in every card of ours
@@ -160,12 +156,12 @@ def public_command(options: Values | None, model: str, suite: str) -> str:
     for name, parameter in parameters(ProbeOptions).items():
         if name in COMMAND_OPTIONS and known.get(name) is not None:
             arguments = parameter.arguments(known[name])
-            if re.search(PRIVATE.get(name, FILE), " ".join(arguments[1:])):
+            if re.search(COMMAND_OPTIONS[name], " ".join(arguments[1:])):
                 return ""
             words += arguments
     asked = known.keys() - {*NOT_REPEATED, *NOT_COMPARED}
-    is_public = asked <= {*COMMAND_OPTIONS} and None not in known.values()
-    return shlex.join(words) if options is not None and is_public else ""
+    is_same = options is not None and asked <= {*COMMAND_OPTIONS} and None not in known.values()
+    return shlex.join(words) if is_same else ""
 
 
 def public_values(

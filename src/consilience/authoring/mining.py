@@ -246,7 +246,6 @@ def _text(doc: Doc, chosen: set[int], slots: Slots) -> str:
 
 BATCH = 512  # sentences whose parses are in memory together
 EVIDENCE = 3  # sentences that are kept for a pattern of a relation
-LONGEST_EVIDENCE = 240  # characters
 Z = 1.959964  # Of a 95 % interval
 FACT = pl.struct("subject", "object")
 
@@ -284,7 +283,7 @@ def ranked(mined: pl.DataFrame, index: FactIndex, relation: str, top: int) -> pl
     rows = mined.filter(pl.col("pattern").is_not_null())
     rows = rows.join(own, on=["subject", "object"], how="left", maintain_order="left")
     is_own = pl.col("is_own").fill_null(False)
-    evidence = pl.col("sentence").filter(is_own).str.head(LONGEST_EVIDENCE)
+    evidence = pl.col("sentence").filter(is_own).str.head(240)
     counts = rows.group_by("pattern", maintain_order=True).agg(
         evidence=evidence.unique(maintain_order=True).head(EVIDENCE),
         facts=FACT.filter(is_own).n_unique(), other_facts=FACT.filter(~is_own).n_unique(),

@@ -40,7 +40,7 @@ def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it():
     assert json.loads(text) == document and text.isprintable() and "Z\u00fcrich" in text
 
 
-def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
+def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles(monkeypatch):
     written = io.StringIO()
     terminal = Terminal(markup=False, file=written, force_terminal=True, width=200)
     table = Table(HOSTILE, title=HOSTILE)
@@ -51,6 +51,9 @@ def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles():
     assert text.count("PWN") == 4
     assert not any(mark in text for mark in ("\x07", "\x9b", "\u202e", "\r", "\x1b]", "\x1b[2J"))
     assert "\x1b[1m" in text, "a style of ours"
+    monkeypatch.setenv("COLUMNS", "0")  # of some containers
+    Terminal(file=written).print("no width")
+    assert written.getvalue().endswith("no width\n")
 
 
 @pytest.mark.parametrize("arguments", [

@@ -415,7 +415,7 @@ def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
     place = tmp_path / "o"
     with pytest.raises(ConsilienceError, match="--input pair, and the tokenizer puts nothing"):
         train(folder_of("gpt2"), place, input="pair", epochs=1)
-    with pytest.raises(ConsilienceError, match=r"the loss of rte is nan at step \d"):
+    with pytest.raises(ConsilienceError, match=r"the loss is nan at step \d"):
         train(plain, place, learning_rate=1e30, epochs=1)
     assert train(plain, place, epochs=1)["epochs"] == 1
 

@@ -178,6 +178,10 @@ class BatchTrainer(Trainer):
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
 
+    def loss_of(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """The loss of a batch."""
+        raise NotImplementedError
+
     def validate(self) -> Mapping[str, float]:
         """The validation metrics of the model as it is now."""
         raise NotImplementedError
@@ -201,14 +205,18 @@ class BatchTrainer(Trainer):
         logs = [log for log in self.state.log_history if "eval_accuracy" in log]
         return [{name.removeprefix("eval_"): x for name, x in log.items()} for log in logs]
 
-    def check_finite(self, loss: torch.Tensor, name: str, todo: str) -> None:
-        """Stop the training where its loss is not a finite number."""
+    def compute_loss(  # type: ignore[override]
+        self, model: Any, inputs: dict[str, Any], **_: Any
+    ) -> torch.Tensor:
+        """The loss of a batch (``loss_of``); one that is no finite number stops the training."""
+        loss = self.loss_of(model, inputs)
         if not torch.isfinite(loss):
             raise ConsilienceError(
-                f"{name} is {loss.item()} at step {self.state.global_step}",
+                f"the loss is {loss.item()} at step {self.state.global_step}",
                 where=str(self.args.output_dir),
-                todo=f"Earlier checkpoints are complete. {todo}",
+                todo="Earlier checkpoints are complete. Lower --learning-rate, or use float32.",
             )
+        return loss
 
 
 def trained(

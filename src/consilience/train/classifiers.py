@@ -259,17 +259,10 @@ class PairTrainer(BatchTrainer):
             "notes": self.notes,
         }
 
-    def compute_loss(  # type: ignore[override]
-        self, model: Any, inputs: dict[str, Any], **_: Any
-    ) -> Any:
+    def loss_of(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Mean cross-entropy of a batch."""
-        inputs = dict(inputs)
-        labels = inputs.pop("labels")
-        loss = torch.nn.functional.cross_entropy(model(**inputs).float(), labels)
-        self.check_finite(
-            loss, f"the loss of {inputs['task']}", "Lower --learning-rate, or use float32."
-        )
-        return loss
+        read = {name: of for name, of in inputs.items() if name != "labels"}
+        return torch.nn.functional.cross_entropy(model(**read).float(), inputs["labels"])
 
     def validate(self) -> dict[str, float]:
         """Accuracy of every task; of the main task also as ``accuracy``, with its ``loss``."""

@@ -643,20 +643,16 @@ class ConsistencyTrainer(BatchTrainer):
         sums = torch.zeros_like(step["scales"]).index_add(0, scored, logprob)
         return (sums * step["scales"]).view(step["shape"]), words
 
-    def compute_loss(  # type: ignore[override]
-        self, model: Any, inputs: dict[str, Any], **_: Any
-    ) -> Any:
+    def loss_of(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         scores, words = self.read(model, inputs)
         loss_of = vote_loss if self.options.loss == "vote" else pairs_loss
         consistency = loss_of(scores, inputs["teacher"])
         language = torch.zeros((), device=scores.device)
         if len(inputs["labels"]):
             language = torch.nn.functional.cross_entropy(words.float(), inputs["labels"])
-        loss = self.options.weight * consistency + language
-        self.check_finite(loss, "the loss", "Lower --learning-rate or --weight.")
         self.parts["consistency_loss"].append(consistency.item())
         self.parts["lm_loss"].append(language.item())
-        return loss
+        return self.options.weight * consistency + language
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds the two parts of the loss, means since the last log."""

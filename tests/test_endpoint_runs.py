@@ -1,4 +1,4 @@
-"""Runs of models behind a URL: nothing is paid for twice, and the record has what was paid."""
+"""The client of a server, and runs of models behind it: nothing is paid for twice."""
 
 import subprocess
 import sys
@@ -10,13 +10,13 @@ import pytest
 
 from checks import ScoringFunction, refused
 from conftest import cases
-from consilience.core.errors import Connection
+from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import REPLIES, Journal, Usage, cost_in_words, cost_record
-from consilience.endpoints.client import Client
+from consilience.endpoints.client import Client, RefusedError, UnreadError, key_of
 from consilience.options.commands import ProbeOptions
 from consilience.probing import plan_probe, probe
 from consilience.runs.folder import record_of
-from replay_server import completion, replay
+from replay_server import client_of, completion, first, raw, replay
 
 
 def score(path, body, headers):
@@ -172,3 +172,181 @@ def test_a_dry_run_estimates_the_requests_and_writes_nothing(tmp_path):
 def test_a_file_of_replies_that_is_damaged_is_named(tmp_path):
     (tmp_path / REPLIES).write_bytes(b"\xff" * 5000)
     refused("replies.sqlite: .* cannot be used: .*Remove the file", Journal, tmp_path / REPLIES)
+
+
+KEY = "sk-secret-0123456789"
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+
+
+def echo(path, body, headers):
+    """Replies with what it was sent."""
+    return completion(body, sent=body)
+
+
+def post_all(client, bodies):
+    """The replies to some requests by their positions; or why there are none."""
+
+    def outcome(body):
+        try:
+            return client.post("completions", body)
+        except RefusedError as error:
+            return str(error)
+
+    return dict(client.each(outcome, bodies))
+
+
+@pytest.mark.parametrize("row", cases("transcripts"))
+def test_what_replies_mean(row):
+    """The last request of a transcript; a request before it is one that was answered."""
+    replies = [(status, one.encode() if isinstance(one, str) else one, *(more or [{}]))
+               for status, one, *more in row["replies"]]  # fmt: skip
+    is_second = replies[0][1] == {"id": "x"} and len(replies) > 1
+    with client_of(first(*replies)) as client:
+        if is_second:
+            client.post("completions", {})
+        ask = lambda: client.post("completions", {}, is_known="known" in row)  # noqa: E731
+        if "raises" in row:
+            refused(row["raises"], ask)
+        elif "refused" in row:
+            with pytest.raises(RefusedError) as error:
+                ask()
+            assert str(error.value) == row["refused"]
+        else:
+            assert ask() == row["value"]
+        waits = row.get("waits", [])
+        assert client.waits == waits and client.usage.retries == len(waits)
+        assert len(client.server.received) == client.usage.requests == is_second + len(waits) + 1
+
+
+@pytest.mark.parametrize("reply", [
+    raw(OK + b'content-length: 90\r\n\r\n{"a": 1}'),
+    raw(OK + b'transfer-encoding: chunked\r\n\r\n8\r\n{"a": '),
+    raw(),
+    raw(b"HTTP/1.1 banana\r\n\r\n"),
+])  # fmt: skip
+def test_a_connection_that_breaks_is_tried_again(reply):
+    with client_of(first(reply, reply, {"id": "x"})) as client:
+        assert client.post("completions", {"prompt": "x"}) == {"id": "x"}
+        assert client.waits == [1, 2]
+
+
+def test_a_reply_is_kept_when_it_was_understood(tmp_path):
+    """Not before: the same command asks again for what was not."""
+    from consilience.endpoints import REPLIES, Journal
+
+    def read(reply):
+        if reply["choices"][0] is None:
+            raise UnreadError("logprobs", "none")
+        return reply["choices"][0]
+
+    bad, good = {"choices": [None]}, {"choices": [7]}
+    for replies, expected in ([bad, bad, bad, bad], None), ([bad, good], 7), ([], 7):
+        with client_of(first(*replies or [(400, {}, {})])) as client:
+            client.journal = Journal(tmp_path / REPLIES)
+            if expected:
+                assert client.post("completions", {}, read) == expected
+            else:
+                with pytest.raises(RefusedError, match=r"not understood.*'logprobs': none"):
+                    client.post("completions", {}, read)
+            client.journal.close()
+            assert len(client.server.received) == len(replies)
+    with client_of(first(bad)) as client, pytest.raises(UnreadError):
+        client.post("completions", {}, read, is_known=True)
+    assert client.usage.requests == 1, "a known request says that a field is not there"
+
+
+def test_replies_belong_to_their_requests():
+    with client_of(echo) as client:
+        replies = post_all(client, ({"prompt": str(n)} for n in range(40)))
+    assert sorted(replies) == list(range(40))
+    assert all(reply["sent"] == {"prompt": str(n)} for n, reply in replies.items())
+    usage = client.usage
+    assert (usage.requests, usage.tokens_read, usage.tokens_written) == (40, 120, 40)
+
+
+def test_one_request_in_trouble_among_others_is_refused():
+    """One that was not understood has no answer; one without a reply is asked by the next command."""
+
+    def answer(path, body, headers):
+        bad = {3: (500, {"message": "bad row"}, {}), 5: {"choices": []}}
+        return bad.get(body["n"]) or completion(body)
+
+    with client_of(answer, concurrency=2) as client:
+        replies = post_all(client, ({"n": n} for n in range(30)))
+    assert replies.pop(3) == "no reply from the server (500): bad row (7 tries)"
+    assert replies.pop(5) == "the reply was not understood (200): 'choices' is [] (4 tries)"
+    assert all(isinstance(reply, dict) for reply in replies.values())
+    assert client.usage.refused == 2
+
+
+def test_no_more_requests_are_sent_than_the_limit():
+    with client_of(echo, max_requests=5) as client:
+        message = "--max-requests 5 is reached: 5 requests sent"
+        refused(message, post_all, client, [{"n": n} for n in range(9)])
+        assert len(client.server.received) == client.usage.requests == 5
+
+
+def test_a_route_that_costs_nothing_is_not_counted_and_may_be_absent():
+    with client_of(first((500, {}, {}), (404, {}, {}), (200, b"<html>", {}), {"a": 1})) as client:
+        assert [client.get("models") for _ in range(4)] == [None, None, None, {"a": 1}]
+        assert client.usage.requests == 0 and client.server.received[0][0] == "/v1/models"
+
+
+def test_a_redirect_to_another_host_is_not_followed_and_takes_no_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with replay(lambda path, body, headers: {}) as other:
+        with client_of(first((307, b"", {"location": other.url}))) as client:
+            refused("Give the address that answers", client.post, "completions", {})
+            assert client.server.headers[0]["authorization"] == f"Bearer {KEY}"
+        assert not other.received
+
+
+@pytest.mark.parametrize(("key", "written"), [
+    (KEY, KEY), (KEY, r"sk\u002dsecret-0123456789"), ("abcd/efgh", r"abcd\/efgh"), ("abcd/efgh", "abcd%2Fefgh"),
+])  # fmt: skip
+def test_the_key_is_in_nothing_that_comes_back(monkeypatch, key, written):
+    """A server may send back the key in any reply, a valid one included."""
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    content = f'{{"message": "got {written}"}}'.encode()
+    with client_of(first(*((status, content, {}) for status in (200, 400, 401)))) as client:
+        assert client.post("completions", {}) == {"message": "got [key]"}
+        with pytest.raises(RefusedError, match=r"got \[key\]"):
+            client.post("completions", {})
+        with pytest.raises(ConsilienceError, match=r"got \[key\]") as raised:
+            client.post("completions", {})
+        del client.server  # it has what it received
+        assert key not in repr(vars(client)) + repr(raised.value.to_dict())
+
+
+@pytest.mark.parametrize(("url", "is_sent"), cases("urls_with_key"))
+def test_the_default_key_is_sent_over_https_and_to_this_machine_only(monkeypatch, url, is_sent):
+    """One that is named is sent anywhere."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    expected = {"authorization": f"Bearer {KEY}"}
+    assert key_of(Connection(url)).headers == (expected if is_sent else {})
+    assert key_of(Connection(url, "OPENAI_API_KEY")).headers == expected
+
+
+@pytest.mark.parametrize(("url", "message"), cases("urls_bad"))
+def test_a_wrong_base_url_is_refused(url, message):
+    assert "hunter2" not in refused(message, lambda: Client(Connection(url)))
+
+
+def test_a_server_on_this_machine_is_asked_without_a_proxy(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with client_of(first({"id": "a"})) as client:
+        assert client.post("completions", {}) == {"id": "a"}
+
+
+def test_wrong_settings_of_proxies_are_one_message(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://127.0.0.1:1")
+    client = Client(Connection("https://example.org/v1"))
+    refused("the proxy or the certificates of the environment", client.post, "completions", {})
+
+
+@pytest.mark.parametrize(("name", "kept"), cases("model_names"))
+def test_the_folder_of_a_model_on_the_server_is_not_kept(name, kept):
+    with client_of(first({"model": name})) as client:
+        client.post("completions", {})
+        assert client.models == {kept}

@@ -327,7 +327,7 @@ DETERMINERS = frozenset({"a", "an", "the", "its", "their", "that", "which", "who
 FILLERS = ("Xerxes", "Yemen")
 """Two names that fill the slots while a pattern is parsed, so that a parse depends on it only."""
 
-SILENT = frozenset({"PUNCT", "SYM", "SPACE"})  # Parts of speech that are no words
+NO_WORDS = frozenset({"PUNCT", "SYM", "SPACE"})  # Parts of speech that are no words
 
 
 def load_parser() -> Language:
@@ -369,7 +369,7 @@ class Parsed:
         return [
             word
             for index, word in enumerate(self.words)
-            if index not in (self.subject, self.object) and word.pos not in SILENT
+            if index not in (self.subject, self.object) and word.pos not in NO_WORDS
         ]
 
 
@@ -400,10 +400,12 @@ def parse_pattern(pattern: Pattern, parser: Language) -> Parsed:
     return Parsed(pattern, words, subject, object_)
 
 
-Path = tuple[tuple[str, ...], tuple[str, ...]]  # Labels upwards from the subject, the object
+DependencyPath = tuple[
+    tuple[str, ...], tuple[str, ...]
+]  # Labels upwards from the subject, the object
 
 
-def path(parsed: Parsed) -> Path:
+def path(parsed: Parsed) -> DependencyPath:
     """The dependency path between subject and object (ParaRel, Section 6.3).
 
     The labels of the arcs upwards from each slot to their lowest common governor, in a tree of

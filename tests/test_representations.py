@@ -270,11 +270,6 @@ def test_a_legend_is_there_where_it_can_be_read(subjects, legend):
     assert ">3  [X] p2 [Y]</text>" in drawn and drawn.count("<title>") == subjects * 3
 
 
-def test_a_figure_that_cannot_be_written_says_so(tmp_path):
-    chart = tsne_chart(points(), "t")
-    refused("cannot be written", chart.save, tmp_path / "no" / "figure.svg")
-
-
 def test_from_the_command_line(consilience, model_folder, tmp_path):
     folder = tmp_path / "run"
     command = (

@@ -327,8 +327,6 @@ def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
         return frame
     if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
         return pl.DataFrame(frame, infer_schema_length=None, strict=False)
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
     kind = type(frame)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         expected = "a polars or pandas DataFrame, or a list of dictionaries"

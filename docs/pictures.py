@@ -37,7 +37,7 @@ def main(folder: str = "") -> None:
     means = run.metrics.filter(over="mean", kind="whole")
     numbers = dict(means.select("metric", 100 * pl.col("value").round(3)).iter_rows())
     save(chance_scale(numbers["consistency"], numbers["chance_consistency"]), "chance.svg")
-    run.plot.consistency().save(PICTURES / "relations.svg")
+    run.plot().save(PICTURES / "relations.svg")
 
 
 def save(chart: alt.TopLevelMixin, name: str) -> None:

@@ -270,6 +270,6 @@ def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
     assert record["served_as"] == ["replayed"]
     record["settings"] = {"model": {"model": "openai:small", "server": "http://host/v1"}}
     record["scoring"] = {"strategy": "top-k", "gives": "the first token", "requests": 9}
-    origin = repeat([("small", record)]).parts[-1]
+    origin = repeat([("small", record)])[-1]
     assert origin["Model"] == "openai:small, server http://host/v1"
     assert origin["Scored by"] == "top-k (the first token)" and "requests" in origin["Cost"]

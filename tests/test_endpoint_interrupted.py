@@ -255,7 +255,7 @@ def test_a_server_that_can_only_write_is_asked_to_write(arguments, tmp_path):
     assert answers["answer"].null_count() == answers["error"].count() == 0
     assert 0 < answers["option"].null_count() < answers.height, "some texts are no option"
     assert "total_variation" not in counted.metrics["metric"].to_list()
-    origin = repeat([("run", record)]).parts[-1]
+    origin = repeat([("run", record)])[-1]
     assert origin["Scored by"] == "written-answers (the model writes its answers)"
 
 

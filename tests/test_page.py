@@ -23,7 +23,7 @@ from consilience.core.provenance import command_line
 from consilience.metrics.registry import label_of
 from consilience.report.analysis_tables import in_one_line
 from consilience.report.charts import interval_chart, percents, ticks_of
-from consilience.report.page import Figure, Page, Section, render, repeat
+from consilience.report.page import Figure, Page, render, repeat
 from consilience.report.questions import question_data
 from consilience.report.table import Cell, Column, Table, number_text
 from consilience.runs.run import Run
@@ -293,7 +293,7 @@ def test_how_to_repeat_a_run_is_its_command(consilience, tmp_path, monkeypatch):
 
 def test_what_is_not_known_of_a_run_is_said():
     baseline = {"settings": {"model": {"kind": "baseline"}}, "versions": {}}
-    _, first, second = repeat([("s1", baseline), ("answers.csv", {})]).parts
+    _, first, second = repeat([("s1", baseline), ("answers.csv", {})])
     assert first["Command"] == "not known: run.json has the settings"
     assert first.keys() == {"Run", "Command", "Model", "Finished", "Questions"}
     assert second == {"Run": "answers.csv", "Command": "not known: a table of answers"}
@@ -463,7 +463,7 @@ def test_a_page_of_every_part():
     chart = interval_chart(pl.DataFrame([{"run": hostile[:-1], "name": "x", **numbers}]), hostile)
     parts = [table, blocks, {"a": "<b>"}, hostile, "cmd <x>", ["p"],
              Figure("f", hostile, chart)]  # fmt: skip
-    text = render(Page("t", "s", ["So."], [Section("One", parts), Section("None", [])], ["c"]))
+    text = render(Page("t", "s", ["So."], {"One": parts, "None": []}, ["c"]))
     html = Html(text)
     assert html.tables["a & b"] == [["name", "n"], ["x", "1.0"], ["y", "-"]]
     assert html.tables["T; below a number its 95 % CI"] == [
@@ -597,7 +597,7 @@ def test_texts_of_models_neither_end_the_script_nor_run():
         for at, text in enumerate([*HOSTILE, *ODD])
     ]
     data = made(rows, suite, ["</script><b>"])
-    page = render(Page("t", "s", [], [], questions=data, noun="questions"))
+    page = render(Page("t", "s", [], {}, questions=data, noun="questions"))
     assert len(Html(page).all("script")) == 2 and not Html(page).all("b")
     packed = page[page.index('id="data"') :]
     assert "<!--" not in packed and packed.lower().count("<script") == 1
@@ -641,7 +641,7 @@ def made_page(items, runs=("first", "second"), is_written=False):
     table = Table(
         "T", [Column("name"), Column("n", "number")], [["x", 2.0], ["y", None], ["z", 3.0]]
     )
-    details = [Section("One", [table])]
+    details = {"One": [table]}
     return render(Page("Made", "s", ["So."], details, questions=data, noun="questions"))
 
 
@@ -741,7 +741,7 @@ def test_the_panel_has_all_lines_and_marks_what_differs(
     ]  # fmt: skip
     data = made(rows, Suite("s", (group,), words=QUESTION_WORDS))
     page = tmp_path / "page.html"
-    page.write_text(render(Page("t", "s", [], [], questions=data, noun="questions")), "utf-8")
+    page.write_text(render(Page("t", "s", [], {}, questions=data, noun="questions")), "utf-8")
     text = browse(page)[0].partition('id="item"')[2]
     assert re.findall("<h2>(.*?)</h2>", text, re.DOTALL)[0] == heading
     blocks = re.findall('<div class="name">(.*?)<(?:details|/div)', text, re.DOTALL)

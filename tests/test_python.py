@@ -61,8 +61,7 @@ def test_the_numbers_are_a_frame_of_either_library(result):
 
 
 def test_figures_are_charts_of_their_own(result):
-    plot = result.plot
-    chart = plot.consistency()
+    chart = result.plot()
     assert chart._repr_html_() == chart.svg and "currentColor" in chart.svg
     assert "baseline:majority" in chart.about and chart.svg.endswith("</svg>")
 
@@ -120,7 +119,7 @@ def test_classifiers_of_several_seeds_are_evaluated_one_by_one(tmp_path):
     again = cs.open_run(tmp_path / "seed-0")
     assert repr(again) == repr(first)
     assert_frame_equal(again.metrics, first.metrics)
-    assert first.plot.consistency().svg.count("<title>") == 2
+    assert first.plot().svg.count("<title>") == 2
     assert first.compare(again).table["difference"].drop_nans().abs().max() == 0
     assert first.compare(second).table["difference"].drop_nans().abs().max() > 0
 
@@ -199,7 +198,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
     run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", out=tmp_path / "run")
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [
-        run, run.summary, run.run, run.plot, run.suite, run.suite["capital"],
+        run, run.summary, run.run, run.plot(), run.suite, run.suite["capital"],
         run.suite["capital"].candidates, run.compare(run), cs.suite_stats("mini"),
         cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),

@@ -99,7 +99,7 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
 def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
     assert micro(result, "consistency", "paraphrase") == 1
     assert micro(result, "consistency", "order") == 0
-    drawn = result.plot.consistency()
+    drawn = result.plot()
     assert drawn.about == "choose_a: consistency of each group" and "relation" not in drawn.svg
     page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "2 groups, 3 questions" in page and "order=BCA" in page

@@ -15,7 +15,6 @@ from conftest import WORDS, cases, cells, real_data
 from consilience.metrics.statistics import holm
 from consilience.options.commands import ReproduceOptions
 from consilience.report.export import as_markdown
-from consilience.report.table import NO_DATA
 from consilience.reproduce import Measured, Recipe, Work, paper_numbers, pararel
 from consilience.reproduce.calum import GROUPS, VARIANTS
 from consilience.reproduce.reproduction import (
@@ -99,7 +98,7 @@ def test_a_table_in_the_papers_layout(small):
         "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
         "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |", "| *late* | | | |",
         "| Bob (paper) | 61.25 | 7 | - |", "| Bob (ours) | - | 8 | - |",
-        "", f"* {NO_DATA}",
+        "", "* A dash means undefined.",
     ]  # fmt: skip
 
 
@@ -143,7 +142,7 @@ def test_the_command_shows_and_writes_and_says_what_it_calls(consilience, made, 
         "group,,Right,Right std,Pairs,p", ",Ada (paper),50.0,20.0,12.0,< 0.01"
     ]  # fmt: skip
     markdown = (tmp_path / "r/small.md").read_text()
-    assert markdown.endswith(f"\n\n* a \\*note\\* of the recipe\n* {NO_DATA}\n")
+    assert markdown.endswith("\n\n* a \\*note\\* of the recipe\n* A dash means undefined.\n")
     lines = (tmp_path / "r/small.tex").read_text().splitlines()
     assert r"\begin{tabular}{lrrr}" in lines and r"\par\small a *note* of the recipe" in lines
     document = json.loads(consilience(*arguments, "--json")[1])

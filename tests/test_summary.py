@@ -23,7 +23,7 @@ from consilience.report.summary import (
     _extremes,
     summarize,
 )
-from consilience.report.table import all_notes
+from consilience.report.table import all_notes, as_text
 from consilience.suites.facts import sample_facts, select_relations
 from consilience.types import FACT_WORDS, Candidates, Fact
 from pair_builders import answers_of, suite_of
@@ -102,13 +102,13 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
 @pytest.mark.parametrize(("low", "baseline", "note"), [
     (0.1, 0.5, None),
     (math.nan, 0.5, "A dash means no interval: nothing varies, or fewer than 5 counted."),
-    (0.1, math.nan, "A dash means undefined"),
+    (0.1, math.nan, "A dash means undefined."),
     (math.nan, math.nan, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, note):
     row = SummaryRow("A", "accuracy", "whole", "", 0.4, low, 0.8, baseline, "right")
     summary = Summary("t", [row], [], [])
-    assert all_notes(summary.table()) == ([note] if note else [])
+    assert all_notes(as_text(summary.table())) == ([note] if note else [])
 
 
 def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):

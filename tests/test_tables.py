@@ -17,7 +17,6 @@ from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.metric_tables import form_table, group_table, metrics_table
 from consilience.report.table import (
     LOW_HIGH,
-    NO_DATA,
     Cell,
     Column,
     Table,
@@ -103,7 +102,7 @@ def test_markdown_escapes_what_would_be_markup_and_has_no_winner_in_bold():
         "| *late* | | |\n"
         "| small | - | \\<none\\> |\n"
         "\n"
-        "* A dash means undefined\n"
+        "* A dash means undefined.\n"
     )
 
 
@@ -127,7 +126,7 @@ def test_latex_escapes_what_would_be_commands():
         "small & -- & \\textless{}none\\textgreater{} \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n"
-        "\\par\\small A dash means undefined\n"
+        "\\par\\small A dash means undefined.\n"
         "\\end{table}\n"
     )
 
@@ -167,7 +166,8 @@ def test_a_screen_has_numbers_at_the_right_and_blocks_with_headings():
     assert printed(table, 80) == [
         "title", "name      value       95 % CI         p",
         "first:", "one   50.0±10.0  10.0 to 90.0  0.010*",
-        "second:", "two       100.0             -  0.500", "a note", NO_DATA,
+        "second:", "two       100.0             -  0.500", "a note",
+        "A dash means no interval: nothing varies, or fewer than 5 counted.",
     ]  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def words(table, width):
 
 def test_no_word_of_a_table_is_split_at_any_width(printed_tables):
     for table in printed_tables:
-        whole = Counter(words(table, 10_000))
+        whole = Counter([*words(table, 10_000), "undefined."])  # without columns of intervals
         whole.update(word for column in table.columns for word in column.short.split())
         columns = [replace(column, heading="", short="") for column in table.columns]
         body = Counter(words(replace(table, columns=columns, rules=()), 10_000))
@@ -282,13 +282,13 @@ def test_metrics_of_a_run_on_a_screen():
     ]
     metrics = pl.DataFrame(rows, METRICS_SCHEMA)
     lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
-    assert lines[1].split() == ["relation", "Accuracy", "Consistency", "measured", "as"]
-    assert lines[2].split() == ["R", "25.0", "50.0*", "determinism"]
+    assert lines[1].split() == ["relation", "Accuracy", "Consistency", "measured", "as", "facts"]
+    assert lines[2].split() == ["R", "25.0", "50.0*", "determinism", "3", "of", "4"]
     assert lines[-1].startswith("* determinism")
     table = as_csv(group_table(metrics, make_suite(cardinality="N-M")))
     assert table == (
         "relation,Accuracy,Accuracy low,Accuracy high,Consistency,Consistency low,"
-        "Consistency high,measured as\nR,25.0,10.0,20.0,50.0,10.0,20.0,determinism\n"
+        "Consistency high,measured as,facts\nR,25.0,10.0,20.0,50.0,10.0,20.0,determinism,3\n"
     )
     suite = make_suite()
     named = replace(suite, relations=(replace(suite.relations[0], label="name"),))

@@ -20,7 +20,7 @@ from consilience.report.comparison_tables import difference_columns
 from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
 from consilience.report.table import LOW_HIGH, Cell, Column, Columns, Table, Value, frame_table
 from consilience.suites.pairs import CALUM
-from consilience.types import Suite, SuiteWords
+from consilience.types import SuiteWords
 
 USER = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]|"
@@ -165,15 +165,6 @@ def patterns_table(patterns: pl.DataFrame) -> Table:
     blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
     title = "Patterns" if blocks else f"{rows['group'][0]}: patterns"
     return frame_table(rows, f"{title}, in percent", PATTERNS, [PATTERN_NOTE], blocks)
-
-
-def pattern_table(patterns: pl.DataFrame, suite: Suite) -> Table:
-    """One row a pattern, one block a relation (``analysis.patterns.pattern_table``)."""
-    labels = {group.id: group.label for group in suite.relations}
-    blocks = [labels[name] for name in patterns["group"]]
-    shown = patterns.select("variant", "accuracy", "agreement", "n")
-    title = f"{suite.name}: each {suite.words.variant}, in percent"
-    return frame_table(shown, title, PATTERNS, blocks=blocks)
 
 
 def example_table(examples: Sequence[Example], title: str) -> Table:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -31,6 +32,23 @@ from consilience.report.table import (
     spread_of,
     text_of,
 )
+
+
+def rendered(name: str, **values: Any) -> str:
+    """A template of this folder with values. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD.
+    """
+    import jinja2
+
+    def finalize(value: object) -> object:
+        is_text = isinstance(value, str) and not hasattr(value, "__html__")
+        return visible(str(value)) if is_text else value
+
+    options: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    strict = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=finalize, **options)
+    template = (files("consilience.report") / name).read_text(encoding="utf-8")
+    return strict.from_string(template).render(values)
 
 
 def html_text(cell: Cell, column: Column) -> tuple[str, str]:

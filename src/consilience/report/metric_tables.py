@@ -145,23 +145,29 @@ def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
-    """One row a group, one column a metric, headline metrics first.
+    """One row a group, the least consistent first, one column a metric, and how many items.
 
     Consistency is determinism, with a mark, of relations with several right answers.
     """
-    cells = numbers_by_part(metrics.filter(over="group", kind="whole"))
-    measured, word = {name for of in cells.values() for name in of}, suite.words.group
+    of_groups, word = metrics.filter(over="group", kind="whole"), suite.words.group
+    cells = numbers_by_part(of_groups)
+    measured = {name for of in cells.values() for name in of}
     names = [name for name in dict.fromkeys([*FACT_ROWS, *main_metrics()]) if name in measured]
-    groups = [group for group in suite.relations if (group.id, "") in cells]
+    ranks = {group: of.get("consistency", Cell()).number for (group, _), of in cells.items()}
+    groups = [group for group in suite.relations if group.id in ranks]
+    groups.sort(key=lambda group: (ranks[group.id] is None, ranks[group.id]))
+    counts = of_groups.filter(metric="accuracy").select("group", "n", "n_excluded").rows()
+    items = {of: Cell(n, mark=f" of {n + rest:,}" * (rest > 0)) for of, n, rest in counts}
     has_several = any(group.cardinality == "N-M" for group in groups)
     columns: Columns = {
         "label": Column(word),
         **({"id": Column("id")} if any(group.label != group.id for group in groups) else {}),
         **{name: metric_column(name) for name in names},
         **({"measured": Column("measured as")} if has_several else {}),
+        "items": Column(f"{suite.words.item}s", "count"),
     }
     rows: list[dict[str, Value]] = [
-        {**cells[group.id, ""], "label": group.label, "id": group.id,
+        {**cells[group.id, ""], "label": group.label, "id": group.id, "items": items.get(group.id),
          "measured": "determinism" if group.cardinality == "N-M" else "consistency"}
         for group in groups
     ]  # fmt: skip

@@ -31,7 +31,6 @@ from consilience.analysis.patterns import (
 from consilience.core.errors import By
 from consilience.core.factors import EXPECTATIONS, Kind
 from consilience.core.schemas import NOISE_FLOOR
-from consilience.core.text import visible
 from consilience.endpoints import cost_in_words
 from consilience.metrics.measure import Prepared
 from consilience.metrics.registry import headline_metrics
@@ -39,12 +38,11 @@ from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
 from consilience.report import comparison_tables as comparisons
 from consilience.report.cautions import SHOWN, by_run, ranked
-from consilience.report.export import html_text
+from consilience.report.export import html_text, rendered
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, VIOLATIONS, Summary
 from consilience.report.table import (
     LOW_HIGH,
-    NAN,
     Cell,
     Column,
     Columns,
@@ -80,23 +78,15 @@ Part = Table | Figure | str | Mapping[str, str] | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """Parts under a heading."""
-
-    heading: str
-    parts: Sequence[Part]
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """A report, from its first line to its last."""
 
     title: str  # Which models, on what
     subtitle: str  # The sizes
     verdict: Sequence[str]  # The result in sentences
-    details: Sequence[Section]  # In the fold; one without parts is left out
+    details: Mapping[str, Sequence[Part]]  # In the fold, by heading; one without parts is left out
     cautions: Sequence[str] = ()  # The first few are shown, the details have all
-    sections: Sequence[Section] = ()  # Below the verdict
+    numbers: Sequence[Part] = ()  # Below the verdict
     tiles: Sequence[Mapping[str, Any]] = ()
     """Headline numbers side by side: ``label, value, low, high, chance, baseline``, in percent and
     NaN without data, and ``meaning``."""
@@ -105,46 +95,28 @@ class Page:
 
     @property
     def figures(self) -> list[Figure]:
-        parts = (part for of in (*self.sections, *self.details) for part in of.parts)
-        return [part for part in parts if isinstance(part, Figure)]
+        return [of for parts in self.details.values() for of in parts if isinstance(of, Figure)]
 
     @property
     def tables(self) -> dict[str, Table]:
         """The tables by names for files: that of their section, with a number from the second."""
         named: dict[str, Table] = {}
-        for section in (*self.sections, *self.details):
-            tables = [part for part in section.parts if isinstance(part, Table)]
+        for heading, parts in {"Numbers": self.numbers, **self.details}.items():
+            tables = [part for part in parts if isinstance(part, Table)]
             for at, table in enumerate(map(without_empty_columns, tables), 1):
-                name = section.heading.lower().replace(" ", "-")
+                name = heading.lower().replace(" ", "-")
                 named[name if at == 1 else f"{name}-{at}"] = table
         return named
 
 
 def render(page: Page) -> str:
-    """The page as HTML. Everything that came from data is escaped.
-
-    Control characters and bidi controls of data become U+FFFD. No script runs but that of the
-    page, whose digest is in its Content-Security-Policy.
-    """
-    import jinja2 as jinja
+    """The page as HTML. No script runs but its own, whose digest is in its security policy."""
     import markupsafe
 
-    def finalize(value: object) -> object:
-        is_text = isinstance(value, str) and not hasattr(value, "__html__")
-        return visible(str(value)) if is_text else value
-
-    environment = jinja.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja.StrictUndefined,
-        finalize=finalize,
-    )
-    for kind in (Table, Figure):
-        environment.tests[kind.__name__.lower()] = lambda part, kind=kind: isinstance(part, kind)
     folder = files("consilience.report")
     parts = {name: (folder / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js")}
-    text: str = environment.from_string((folder / "page.html").read_text(encoding="utf-8")).render(
+    return rendered(
+        "page.html",
         page=page,
         shown_cautions=page.cautions[:SHOWN],
         **{name: markupsafe.Markup(text) for name, text in parts.items()},
@@ -157,7 +129,6 @@ def render(page: Page) -> str:
         notes_of=all_notes,
         for_page=for_page,
     )
-    return text
 
 
 def _digest(text: str) -> str:
@@ -187,13 +158,6 @@ class RunView:
             return ()
         noise = self.metrics.filter(metric=NOISE_FLOOR)
         return factors_of(self.name, self.suite, self.answers, noise)
-
-    @cached_property
-    def changed(self) -> pl.DataFrame:
-        """The labels of sentence pairs that a form changed (``CHANGED_ANSWERS_SCHEMA``)."""
-        if self.suite.words.over != "group":
-            return pl.DataFrame()
-        return changed_answers(self.run.queries, self.answers.answers, self.suite)
 
 
 def report_page(
@@ -225,7 +189,7 @@ def report_page(
         "Differences": _differences(suite, compared, flips, found),
         "Examples": _examples(runs),
         "Cautions": [cautions] if cautions else [],
-        "Repeat": repeat([(run.name, run.run.record) for run in runs]).parts,
+        "Repeat": repeat([(run.name, run.run.record) for run in runs]),
     }
     return Page(
         title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
@@ -233,16 +197,16 @@ def report_page(
         verdict=found[:NAMED],
         cautions=cautions,
         tiles=() if several else [*_tiles(runs[0])],
-        sections=[Section("Numbers", [_headline_table(runs)])] if several else (),
+        numbers=[_headline_table(runs)] if several else (),
         questions=questions or {},
         noun=f"{suite.words.item}s",
-        details=[
-            Section(heading, [
+        details={
+            heading: [
                 metric_tables.in_words(part, suite.words) if isinstance(part, Table) else part
                 for part in parts
-            ])
+            ]
             for heading, parts in details.items()
-        ],
+        },
     )  # fmt: skip
 
 
@@ -298,15 +262,11 @@ def _rest(value: float) -> str:
 
 def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
     """A card a headline number; of consistency and violations with what chance would give."""
-    at_chance = run.metrics.filter(metric="chance_consistency", over=run.suite.words.over)
     for row in run.summary.rows:
-        chance = row.chance if row.metric in ("consistency", VIOLATIONS) else NAN
-        if row.metric == "consistency" and row.level:
-            chance = next(iter(at_chance.filter(group=row.group, level=row.level)["value"]), NAN)
-        numbers = {name: 100 * getattr(row, name) for name in ("value", "low", "high", "baseline")}
-        by_chance = "" if math.isnan(chance) else f" ({100 * chance:.1f}{UNIT} by chance)"
+        names = ("value", "low", "high", "baseline", "chance")
+        by_chance = "" if math.isnan(row.chance) else f" ({100 * row.chance:.1f}{UNIT} by chance)"
         yield {
-            "label": row.label, **numbers, "chance": 100 * chance,
+            "label": row.label, **{name: 100 * getattr(row, name) for name in names},
             "meaning": f"{row.meaning[:1].upper()}{row.meaning[1:]}{by_chance}.",
             "has_baseline": "accuracy" in row.metric and not math.isnan(row.baseline),
         }  # fmt: skip
@@ -314,23 +274,24 @@ def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
     """A row a run, and the majority baseline where it is the same for all."""
-    of_runs = [{attrgetter(*KEY)(row): row for row in run.summary.rows} for run in runs]
-    shown = {key: row for rows in of_runs for key, row in rows.items()}
-    rows: list[list[Value]] = []
-    for run, known in zip(runs, of_runs, strict=True):
-        cells = [
-            Cell(known[key].value, low=known[key].low, high=known[key].high)
-            if key in known
-            else Cell(0.0 if key[0] == NO_OPTION else None)
-            for key in shown
-        ]
-        rows.append([run.name, *cells, run.summary.chance])
-    baselines = [[Cell(row.baseline) for row in known.values()] for known in of_runs]
+    key_of = attrgetter(*KEY)
+    shown = {key_of(row): Column(row.label, "share") for run in runs for row in run.summary.rows}
+    lines: list[dict[Any, Value]] = []
+    for run in runs:
+        none = {key: 0.0 for key in shown if key[0] == NO_OPTION}
+        cells = {
+            key_of(row): Cell(row.value, low=row.low, high=row.high) for row in run.summary.rows
+        }
+        lines.append({"model": run.name, **none, **cells, "chance": run.summary.chance})
+    baselines = [{key_of(row): row.baseline for row in run.summary.rows} for run in runs]
     if all(repr(of) == repr(baselines[0]) for of in baselines):
-        rows.append(["majority baseline", *baselines[0], None])
-    labels = [*(row.label for row in shown.values()), "Expected by chance"]
-    columns = [Column("model"), *(Column(label, "share") for label in labels)]
-    return Table("In percent", columns, rows)
+        lines.append({"model": "majority baseline", **baselines[0]})
+    columns: Columns = {
+        "model": Column("model"),
+        **shown,
+        "chance": Column("Expected by chance", "share"),
+    }
+    return frame_table(lines, "In percent", columns, missing=None)
 
 
 # -- the details ---------------------------------------------------------------------------------
@@ -400,23 +361,10 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def _group_table(run: RunView, lead: str) -> Table:
-    """The headline numbers of each group and how many items they are over, the worst first."""
-    words, of_groups = run.suite.words, run.metrics.filter(over="group", kind="whole")
-    agree = of_groups.filter(pl.col("metric").is_in(["consistency", "determinism"]))
-    values = dict(agree.drop_nans("value").select("group", "value").iter_rows())
-    order = sorted((group.id for group in run.suite), key=lambda of: values.get(of, math.inf))
-    suite = replace(run.suite, relations=tuple(run.suite[group] for group in order))
+    """The headline numbers of each group."""
     is_headline = pl.col("metric").is_in(headline_metrics(aliases=True))
-    table = metric_tables.group_table(of_groups.filter(is_headline), suite)
-    accuracy = of_groups.filter(metric="accuracy").select("group", "n", "n_excluded")
-    counts = {
-        group: Cell(n, mark=f" of {n + rest:,}" * (rest > 0)) for group, n, rest in accuracy.rows()
-    }
-    known = [counts[group] for group in order if group in counts]
-    rows = [[*row, count] for row, count in zip(table.rows, known, strict=True)]
-    title, columns = f"{lead}Each {words.group}, in percent", [*table.columns]
-    columns.append(Column(f"{words.item}s", "count"))
-    return replace(table, title=title, columns=columns, rows=rows)
+    table = metric_tables.group_table(run.metrics.filter(is_headline), run.suite)
+    return replace(table, title=f"{lead}Each {run.suite.words.group}, in percent")
 
 
 VIOLATION_RATES: Columns = {
@@ -478,20 +426,21 @@ def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
             what = KINDS[kind][0].partition(" (example")[0].replace("pattern", suite.words.variant)
             if chosen:
                 yield analyses.example_table(chosen, lead + what)
-        if not run.changed.is_empty():
-            yield metric_tables.changed_answers_table(
-                run.changed, MOST_EXAMPLES, f"{lead}Labels that changed, the most confident first"
-            )
+        answers = run.answers.answers
+        changed = changed_answers(run.run.queries, answers, suite) if is_pairs else pl.DataFrame()
+        if changed.height:
+            title = f"{lead}Labels that changed, the most confident first"
+            yield metric_tables.changed_answers_table(changed, MOST_EXAMPLES, title)
         instances = run.answers.instances
         sent = {key[1:]: text for key, text in run.run.texts().items()} if instances else {}
         for table in analyses.violation_examples(violated_examples(instances, sent, EACH)):
             yield replace(table, title=lead + table.title)
 
 
-def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Section:
+def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
     """How to repeat each run, by name and record."""
     same = "The same command with the same versions gives the same answers."
-    return Section("Repeat", [same, *(_origin(name, record) for name, record in runs)])
+    return [same, *(_origin(name, record) for name, record in runs)]
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from os.path import commonprefix
 from typing import Any
@@ -117,7 +117,11 @@ def question_data(
         "patterns": suite.words.has_means,
         "factors": [[name, [*map(visible, of)]] for name, of in factors.items()],
         "groups": [
-            [visible(names[group.id]), *_variants(group.design, factors, texts)]
+            [
+                visible(names[group.id]),
+                [texts[variant] for variant in group.design.variants],
+                _levels(group.design, factors),
+            ]
             for group in suite
         ],
         "around": {texts[variant]: of for variant, of in around.items()},
@@ -155,19 +159,14 @@ def _headings(
     return {key: text for key, text in chosen.items() if text}
 
 
-def _variants(
-    design: Design, factors: Mapping[str, Mapping[str, int]], texts: Texts
-) -> Iterator[list[Any]]:
-    """The names of the variants, and the level of each factor in each of them."""
-    yield [texts[name] for name in design.variants]
-    levels = [design.levels.get(name) for name in factors]
-    yield [
-        [
-            -1 if of is None else known[of[at]]
-            for of, known in zip(levels, factors.values(), strict=True)
-        ]
-        for at in range(len(design.variants))
-    ]
+def _levels(design: Design, factors: Mapping[str, Mapping[Any, int]]) -> list[list[int]]:
+    """The level of each factor in each variant."""
+    none = [None] * len(design.variants)
+    of_factors = (
+        [known.get(level, -1) for level in design.levels.get(name, none)]
+        for name, known in factors.items()
+    )
+    return [[*of] for of in zip(*of_factors, strict=True)] or [[] for _ in none]
 
 
 def _factors(suite: Suite) -> dict[str, dict[str, int]]:

@@ -12,10 +12,10 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.factors import EXPECTATIONS, ORIGINAL, Kind, several_factors
 from consilience.core.text import counted, spread
-from consilience.metrics.measure import FEWEST, legible
+from consilience.metrics.measure import legible
 from consilience.metrics.registry import label_of
 from consilience.report.export import table_text
-from consilience.report.table import DASH, LOW_HIGH, NAN, NO_DATA, Cell, Column, Table, Value
+from consilience.report.table import LOW_HIGH, NAN, Cell, Column, Table, Value
 from consilience.types import Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
@@ -71,7 +71,7 @@ class SummaryRow:
     baseline: float  # The value of the majority baseline
     meaning: str  # What the number counts, in about five words
     chance: float = NAN
-    """The value that is expected by chance; NaN but for consistency over all forms, violations."""
+    """The value that is expected by chance; NaN but for consistency and violations."""
     over: str = "group"
     group: str = ""
 
@@ -103,35 +103,25 @@ class Summary:
         return next((row.chance for row in rows if not math.isnan(row.chance)), NAN)
 
     def table(self) -> Table:
-        """The summary as a table; the groups and the notes are below it."""
+        """The summary as a table; the groups are below it."""
         columns = [
             Column("metric"), Column("%", "share", bounds=LOW_HIGH), Column("majority", "share"),
             Column("meaning"),
         ]  # fmt: skip
         rows: list[list[Value]] = []
         for row in self.rows:
-            chance = "" if math.isnan(row.chance) else f" (chance {row.chance * 100:.1f})"
+            has_chance = row.kind in ("whole", "expectation") and not math.isnan(row.chance)
+            chance = f" (chance {row.chance * 100:.1f})" * has_chance
             number = Cell(row.value, low=row.low, high=row.high)
             rows.append([row.label, number, row.baseline, row.meaning + chance])
-        notes = [*self._explanations()]
+        notes = []
         if self.least:
             least, most = (
                 ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
                 for groups in (self.least, self.most)
             )
-            notes.insert(0, f"Least consistent: {least}. Most: {most}.")
+            notes = [f"Least consistent: {least}. Most: {most}."]
         return Table(self.title, columns, rows, notes)
-
-    def _explanations(self) -> Iterator[str]:
-        """What the interval is of, and why a cell has no number."""
-        known = [row for row in self.rows if not math.isnan(row.value)]
-        is_undefined = len(known) < len(self.rows) or any(math.isnan(r.baseline) for r in self.rows)
-        has_no_interval = any(math.isnan(row.low) for row in known)
-        why = f"no interval: nothing varies, or fewer than {FEWEST} counted."
-        if is_undefined:
-            yield f"{NO_DATA}, or {why}" if has_no_interval else NO_DATA
-        elif has_no_interval:
-            yield f"{DASH} {why}"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
@@ -163,7 +153,7 @@ def summarize(
         is_of_some = averaged and not math.isnan(row["value"]) and row["n"] < averaged
         of_some = f" ({row['n']} of {averaged} {words.group}s)" if is_of_some else ""
         metric, over, group, kind, level = key
-        has_chance = (metric == "consistency" and kind == "whole") or metric == VIOLATIONS
+        has_chance = metric in ("consistency", VIOLATIONS)
         chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
         rows.append(
             SummaryRow(

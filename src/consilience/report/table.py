@@ -12,6 +12,8 @@ import polars as pl
 from rich.cells import cell_len
 from rich.text import Text
 
+from consilience.metrics.measure import FEWEST
+
 Kind = Literal["text", "share", "points", "p", "count", "number", "detectable"]
 """What a column holds.
 
@@ -23,8 +25,7 @@ detectable: a share; one above 1 is shown as ">100".
 NAN = math.nan
 PERCENT = {"share": 100, "points": 100, "detectable": 100}  # from a value to what is shown
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-DASH = "A dash means"  # begins a note on cells that show "-"
-NO_DATA = f"{DASH} undefined"  # there are no data, or nothing varied
+NO_INTERVAL = f"no interval: nothing varies, or fewer than {FEWEST} counted"
 CI = "95 % CI"
 LOW_HIGH = ("low", "high")
 
@@ -209,10 +210,16 @@ def without_empty_columns(table: Table) -> Table:
 
 
 def all_notes(table: Table) -> list[str]:
-    """The notes of a table, with that on missing data if a cell has none."""
-    shows_dash = any(text_of(*pair) == "-" for _, row in table.by_block() for pair in row)
-    is_explained = any(DASH in note for note in table.notes)
-    return [*table.notes, *[NO_DATA] * (shows_dash and not is_explained)]
+    """The notes of a table, and what a dash in it means."""
+    dashes = set[bool]()  # whether they are those of intervals
+    for _, row in table.by_block():
+        texts = [text_of(*pair) for pair in row]
+        for (_, column), text, number in zip(row, texts, ["", *texts], strict=False):
+            is_interval = column.heading == CI
+            if text == "-" and not (is_interval and number == "-"):
+                dashes.add(is_interval)
+    reasons = ["undefined"] * (False in dashes) + [NO_INTERVAL] * (True in dashes)
+    return [*table.notes, *[f"A dash means {', or '.join(reasons)}."] * bool(reasons)]
 
 
 BETWEEN = 2  # spaces between two columns

@@ -31,7 +31,7 @@ from consilience.plans import Kind, kind_of, plan_of
 from consilience.probing import CountedRun, ProbePlan, count_run, counted_by, save_counted
 from consilience.report import analysis_tables, metric_tables
 from consilience.report.export import Output, record_of
-from consilience.report.table import Table
+from consilience.report.table import Table, frame_table
 from consilience.results.comparing import Comparison, compare_opened, tables_of
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.folder import RunFolder
@@ -329,7 +329,10 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             table = metric_tables.language_table(metrics, suite)
         case "pattern" | "variant":
             patterns = pattern_table(run.prepared, suite, run.protocol)
-            table = analysis_tables.pattern_table(patterns, suite)
+            blocks = patterns["group"].replace(suite.group_names).to_list()
+            shown = patterns.select("variant", "accuracy", "agreement", "n")
+            title = f"{suite.name}: each {words.variant}, in percent"
+            table = frame_table(shown, title, analysis_tables.PATTERNS, blocks=blocks)
         case "item":
             items = run.items
             if (path / "run.json").exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -143,9 +143,12 @@ class Result(Displayed, CountedRun):
         """What was asked (``QUERIES_SCHEMA``), one row a query."""
         return self.run.queries
 
-    @property
-    def plot(self) -> Plots:
-        return Plots(self)
+    def plot(self) -> charts.Chart:
+        """Consistency of each relation or group, or of each form, with its 95 % interval."""
+        kind: Kind = "form" if self.suite.words.over == "group" else "whole"
+        rows = charts.consistency_rows({self.label: self.metrics}, self.suite, kind)
+        of_each = self.suite.words.variant if kind == "form" else self.suite.words.group
+        return charts.interval_chart(rows, f"{self.label}: consistency of each {of_each}")
 
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
@@ -173,18 +176,3 @@ def distinct_runs(runs: Sequence[Result | Run | str | Path]) -> list[Run]:
             label, at = f"{run.label} ({at})", at + 1
         opened.append(replace(run, label=label))
     return opened
-
-
-@dataclass(frozen=True, slots=True)
-class Plots:
-    """The figures of a result: SVG that a notebook shows, and ``save`` writes to a file."""
-
-    result: Result = field(repr=False)
-
-    def consistency(self) -> charts.Chart:
-        """Consistency with its 95 % interval: of each relation or group, or of each form."""
-        of, words = self.result, self.result.suite.words
-        kind: Kind = "form" if words.over == "group" else "whole"
-        rows = charts.consistency_rows({of.label: of.metrics}, of.suite, kind)
-        of_each = words.variant if kind == "form" else words.group
-        return charts.interval_chart(rows, f"{of.label}: consistency of each {of_each}")

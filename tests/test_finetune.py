@@ -370,6 +370,8 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     assert (found["validation"], found["epochs"]) == (whole["validation"], whole["epochs"])
     for task in ("rte", "mnli"):
         assert_same(tmp_path / "whole" / task, place / task, 1e-6)
+    losses = measured(place, "eval_loss")
+    assert judge(place, TWO[0])[1] in [pytest.approx(loss, rel=1e-4) for loss in losses]
     for name in ("eval_loss", "loss", "learning_rate"):
         assert measured(tmp_path / "whole", name) == pytest.approx(measured(place, name), rel=1e-5)
     assert sorted(each.name for each in place.iterdir()) == ["mnli", "rte", "training.json"]

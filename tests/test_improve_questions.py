@@ -281,17 +281,25 @@ def test_the_perplexity_of_text_by_hand():
     assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"
 
 
-def test_a_dry_run_counts_what_is_trained_and_asked(consilience, tmp_path, monkeypatch):
-    """One question of each of 13 held-out groups, in two orders; labels are only measured."""
+@pytest.mark.parametrize(
+    ("limit", "asked", "also"), [(1, 13 * 2, 2 * 9), (12, 13 * 12 * 2, 2 * 135)]
+)
+def test_a_dry_run_counts_what_is_trained_and_asked(
+    limit, asked, also, consilience, tmp_path, monkeypatch
+):
+    """Questions of each of 13 held-out groups, in two orders; labels are only measured.
+
+    Of mini as many are asked as fit: one fact of two relations, or two of all, in 135 patterns.
+    """
     monkeypatch.chdir(tmp_path)
     status, out, _ = consilience(
         "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
         "--validation-groups", "continent", "--vary", "order=reversed", "--vary", "labels=A,1",
-        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", "1", "--also", "mini",
+        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", limit, "--also", "mini",
         "--dry-run",
     )  # fmt: skip
     assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
     assert "1 training; each learns 16 queries 3 times" in out
-    assert "26 held out, 26 labels, 18 mini" in out
+    assert f"{asked} held out, {asked} labels, {also} mini" in out
     assert [*tmp_path.iterdir()] == []

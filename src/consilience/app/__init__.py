@@ -26,8 +26,8 @@ def run_process(main: Callable[[], None]) -> None:
     """Run a process that is nothing but this command.
 
     No garbage is collected among imports, which make much and drop nothing: it takes a seventh of
-    the start of a run. A process that has torch ends at once, because Python would free it object
-    by object.
+    the start of a run. The process ends at once: Python would free torch object by object, and wait
+    for the threads of requests.
     """
     gc.disable()
     status: object = 0
@@ -41,7 +41,7 @@ def run_process(main: Callable[[], None]) -> None:
         run(main)
     except SystemExit as stop:
         status = stop.code
-    if "torch" in sys.modules and isinstance(status, int | None):
+    if isinstance(status, int | None):
         atexit._run_exitfuncs()
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError):

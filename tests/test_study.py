@@ -247,6 +247,8 @@ def test_a_run_of_a_cluster_comes_back_whole(studied, tmp_path):
     part = {name: content for name, content in whole.items() if not name.endswith(".csv")}
     message, files = running._ask_away(options, part, str(Path.cwd()), build())
     assert (message, {**files, "run.json": b""}) == ("", {**whole, "run.json": b""})
+    begun, again = (json.loads(of["run.json"])["started"] for of in (part, files))
+    assert begun == again, "the run was resumed"
     running._write(files, tmp_path / "back")
     assert record_of(tmp_path / "back")["options"]["out"] == str(options.out)
     message, files = running._ask_away(options, {}, str(Path.cwd()), "9.9 (source 000)")

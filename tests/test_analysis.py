@@ -13,7 +13,7 @@ from checks import output, refusal
 from conftest import cases, real_data, run_command
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as syntax
-from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples
+from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples, item_agreement
 from consilience.analysis.patterns import (
     Parsed,
     Word,
@@ -64,6 +64,12 @@ def test_pairs_of_patterns_by_hand():
     first, *others = patterns.select(columns).rows()
     assert first[:3] == (2 / 4, 2 / 4, 3 / 4) and math.isnan(first[3])
     assert others == [(2.5 / 4, 1 / 4, 2 / 4, -1 / 4, 1)] * 2
+
+
+@pytest.mark.parametrize("protocol", ["strict", "published"])
+def test_items_agree_in_so_many_pairs(protocol):
+    found = item_agreement(table(HAND), make_suite(), protocol).sort("item")
+    assert found.select("same", "pairs").rows() == [(3, 3), (1, 3), (3, 3), (0, 3)]
 
 
 BROKEN = ("[X] 1 [Y]", "[X] 2 [Y]", "[X] 3 [Y]", "[X] 4 [Y]")
@@ -195,7 +201,8 @@ def test_the_most_telling_come_first_and_every_relation_has_its_turn():
     found = examples(pl.concat(parts), suite, ["right_and_wrong"], 5)["right_and_wrong"]
     assert [each.item for each in found] == ["3", "2", "1"]
     assert [reply.answer for reply in found[0].telling] == ["a", "b", "b"]
-    assert found[0].telling[0].right
+    verdicts = [found[0].verdict(reply) for reply in found[0].telling]
+    assert verdicts == ["right", "wrong", "wrong"]
 
 
 def test_an_answer_that_is_right_of_the_subject_elsewhere_is_shown_as_such():

@@ -61,7 +61,7 @@ def coded_of(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     if answers.is_empty():
         raise ConsilienceError("no rows", where=where)
     kinds: dict[str, Any] = dict.fromkeys(TEXTS, pl.Categorical()) | {"n_candidates": pl.Float64}
-    kinds |= {"logprob": pl.Float64} if "logprob" in columns else {}
+    kinds |= {name: pl.Float64 for name in ("logprob", "margin") if name in columns}
     if isinstance(answers.schema.get(OF_OPTIONS), pl.List):
         kinds[OF_OPTIONS] = pl.List(pl.Float64)
 

@@ -317,16 +317,14 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
     match by:
         case "group":
             table = metric_tables.group_table(metrics, suite)
-        case "edit":
-            title = f"{suite.name}: consistency of two patterns by how they differ, in percent"
-            chosen = rows.filter(metric="consistency", kind="edit")
-            table = metric_tables.metrics_table(chosen, title, "edit")
-        case "factor" if words.is_pooled:
-            what = "consistency of two variants that differ in one factor only, in percent"
-            chosen = rows.filter(metric="consistency", kind="factor")
-            table = metric_tables.metrics_table(chosen, f"{suite.name}: {what}", "factor")
-        case "factor":  # of facts: pattern and language
+        case "factor" if not words.is_pooled:  # of facts: pattern and language
             table = metric_tables.language_table(metrics, suite)
+        case "edit" | "factor":
+            how = {"edit": "patterns by how they differ"}
+            two = how.get(by, "variants that differ in one factor only")
+            chosen = rows.filter(metric="consistency", kind=by)
+            title = f"{suite.name}: consistency of two {two}, in percent"
+            table = metric_tables.metrics_table(chosen, title, by)
         case "pattern" | "variant":
             patterns = pattern_table(run.prepared, suite, run.protocol)
             blocks = patterns["group"].replace(suite.group_names).to_list()

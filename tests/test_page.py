@@ -337,7 +337,9 @@ def test_a_report_compares_the_pairs_that_compare_does(tmp_path):
     )
     kept_run(tmp_path / "two", run.suite, answers.with_columns(input=run.queries["input"]))
     specs = [f"one={pair_run(tmp_path / 'one', {1, 3, 10})}", f"two={tmp_path / 'two'}"]
-    note = "Compared on the 27 queries (9 sentence pairs) that all runs have, of 36 in one, 27 in two"
+    note = (
+        "Compared on the 27 queries (9 sentence pairs) that all runs have, of 36 in one, 27 in two"
+    )
     html = page_of(*specs, "--out", tmp_path / "page.html")
     assert note in html.text
     differences = html.rows("rte: two minus one, in percent and points")

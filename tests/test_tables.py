@@ -181,8 +181,17 @@ def test_headings_are_wrapped_at_words_or_shortened_on_a_narrow_screen():
 
 @pytest.mark.parametrize(("bounds", "left_out"), [(LOW_HIGH, "more"), (("l", "h"), "95 % CI")])
 def test_a_narrow_screen_leaves_out_further_intervals_first(bounds, left_out):
-    row = {"name": "x", "n": 0.5, **dict.fromkeys(("low", "l"), 0.1), **dict.fromkeys(("high", "h"), 0.9)}
-    columns = {"name": Column("name"), "n": Column("n", "share", bounds=bounds), "more": Column("more")}
+    row = {
+        "name": "x",
+        "n": 0.5,
+        **dict.fromkeys(("low", "l"), 0.1),
+        **dict.fromkeys(("high", "h"), 0.9),
+    }
+    columns = {
+        "name": Column("name"),
+        "n": Column("n", "share", bounds=bounds),
+        "more": Column("more"),
+    }
     lines = printed(frame_table([row | {"more": "0123456789"}], "", columns), 30)
     assert f"Not shown at this width: {left_out}. A" in " ".join(lines)
 

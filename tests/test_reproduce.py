@@ -92,6 +92,12 @@ def test_a_table_in_the_papers_layout(small):
         ("", "Ada", "p"): Measured(0.0004),
         ("late", "Bob", "Pairs"): Measured(8),
     }
+    more = beside("small", {("", "Ada", "More"): Measured(1.0)})
+    assert more["row"].to_list() == ["Ada"] * 4 + ["Bob"] * 2, "a row's numbers are together"
+    work = Work(ReproduceOptions("small"))
+    for row in ("Ada", "Ada", "Bob"):
+        work.note(row, ["few pairs"])
+    assert work.notes == ["Ada, Bob: few pairs"]
     numbers = beside("small", ours, {"Bob": "unavailable: cannot load it"})
     assert as_markdown(beside_table(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |", "|---|---:|---:|---:|",
@@ -242,6 +248,8 @@ def test_a_users_model_is_one_more_row_in_each_table(consilience, release, tmp_p
     mine = numbers.filter(row="mine")
     assert {*mine["table"]} == {f"pararel-table-{n}" for n in (2, 3, 4, 5)}
     assert mine.filter(table="pararel-table-3")["ours"].to_list() == [100.0] * 3
+    next((tmp_path / "r").glob("pararel/mine-*/run.json")).unlink()
+    assert "not the folder of a run" in refusal(consilience, *command)
 
 
 @pytest.mark.parametrize(("name", "rows"), [

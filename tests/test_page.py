@@ -350,8 +350,11 @@ def test_a_report_compares_the_pairs_that_compare_does(tmp_path):
 
 
 def test_comparisons_and_examples_are_in_the_words_of_questions(consilience, quiz, tmp_path):
-    page = page_of(quiz, "--out", tmp_path / "page.html").text.partition("Repeat")[0]
+    html = page_of(quiz, "--out", tmp_path / "page.html")
+    page = html.text.partition("Repeat")[0]
     assert not re.search(r"\brelation|\bpattern|\bfacts?\b|strict", page)
+    headings = [heading for table in html.tables.values() for heading in table[0]]
+    assert "right answer" in headings and "gold" not in headings
     out = output(consilience, "analyze", "examples", quiz, "--examples", "1")
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
     outs = [

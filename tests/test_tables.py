@@ -14,7 +14,7 @@ from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import registry
 from consilience.metrics.differences import form_changes
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
-from consilience.report.metric_tables import form_table, group_table, metrics_table
+from consilience.report.metric_tables import form_table, group_table, item_table, metrics_table
 from consilience.report.table import (
     LOW_HIGH,
     Cell,
@@ -252,6 +252,13 @@ def test_titles_and_notes_are_as_wide_as_the_screen():
     assert printed(table, 40)[:2] == [
         "packaged:minilm: validation accuracy of", "the best checkpoint, in percent",
     ]  # fmt: skip
+
+
+def test_items_are_shown_the_least_consistent_first_then_the_least_right():
+    rows = [("a", 0.5, 2), ("b", 1.0, 1), ("c", 0.5, 1)]
+    items = pl.DataFrame(rows, ["item", "right", "same"], orient="row").with_columns(pairs=2)
+    table = item_table(items, "t")
+    assert [row[0] for row in table.rows] == ["c", "b", "a"]
 
 
 # -- metrics --------------------------------------------------------------------------------------

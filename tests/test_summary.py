@@ -99,14 +99,15 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
     assert [means[name] for name in names] == [2 / 3, 1, 2 / 3]
 
 
-@pytest.mark.parametrize(("low", "baseline", "note"), [
-    (0.1, 0.5, None),
-    (math.nan, 0.5, "A dash means no interval: nothing varies, or fewer than 5 counted."),
-    (0.1, math.nan, "A dash means undefined."),
-    (math.nan, math.nan, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
+@pytest.mark.parametrize(("value", "low", "baseline", "note"), [
+    (0.4, 0.1, 0.5, None),
+    (math.nan, math.nan, 0.5, "A dash means undefined."),
+    (0.4, math.nan, 0.5, "A dash means no interval: nothing varies, or fewer than 5 counted."),
+    (0.4, 0.1, math.nan, "A dash means undefined."),
+    (0.4, math.nan, math.nan, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
-def test_the_last_note_explains_intervals_and_empty_cells(low, baseline, note):
-    row = SummaryRow("A", "accuracy", "whole", "", 0.4, low, 0.8, baseline, "right")
+def test_the_last_note_explains_intervals_and_empty_cells(value, low, baseline, note):
+    row = SummaryRow("A", "accuracy", "whole", "", value, low, 0.8, baseline, "right")
     summary = Summary("t", [row], [], [])
     assert all_notes(as_text(summary.table())) == ([note] if note else [])
 

@@ -400,9 +400,7 @@ def parse_pattern(pattern: Pattern, parser: Language) -> Parsed:
     return Parsed(pattern, words, subject, object_)
 
 
-DependencyPath = tuple[
-    tuple[str, ...], tuple[str, ...]
-]  # Labels upwards from the subject, the object
+DependencyPath = tuple[tuple[str, ...], tuple[str, ...]]  # Labels up from subject, object
 
 
 def path(parsed: Parsed) -> DependencyPath:

@@ -20,7 +20,7 @@ from consilience import Pattern
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.core.items import Ints
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared, measure
+from consilience.metrics.measure import CheckedAnswers, measure
 from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 
 CASES = {"facts": "223,170 answers of 38 relations in 2 to 20 patterns, as in ParaRel",
@@ -86,7 +86,7 @@ def count(kind: str, command: str, times: str = "1") -> str:
     suite = {"facts": facts, "questions": questions}[kind](float(times))
     runs = [answered(suite, seed) for seed in range(1 + (command == "compare"))]
     start = time.process_time()
-    ready = [Prepared(run, suite) for run in runs]
+    ready = [CheckedAnswers(run, suite) for run in runs]
     if command == "compare":
         compare({"one": ready[0], "two": ready[1]}, suite, suite.protocol)
     else:

@@ -18,7 +18,7 @@ from consilience.core.items import Prompt, Question
 from consilience.models.batches import CPU_TOKENS, speed_up
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
-from consilience.plans.presentation import Presentation, Presenter
+from consilience.plans.presentation import Presentation, PromptBuilder
 from consilience.plans.questions import prompts_of
 from consilience.suites.question_suites import mini_questions
 
@@ -78,8 +78,8 @@ def prompts_of_case(case: Case) -> list[Prompt]:
     design = FactorialDesign.full([Factor("paraphrase", ("1", "2")), Factor("order", ORDERS)])
     pool = questions_of(case)
     base = Presentation(shots=case.shots, rule_name=case.rule)
-    presenter = Presenter(design, {}, base, pool={pool[0].group: pool})
-    return [prompt for _, _, prompt in prompts_of(pool[: case.items], presenter)]
+    prompt_builder = PromptBuilder(design, {}, base, pool={pool[0].group: pool})
+    return [prompt for _, _, prompt in prompts_of(pool[: case.items], prompt_builder)]
 
 
 def ours(model: PromptModel, prompts: Sequence[Prompt]) -> Callable[[], Scores]:

@@ -11,7 +11,7 @@ from checks import output, refused
 from conftest import ROOT
 from consilience.analysis.factor_effects import factors_of
 from consilience.core.factors import Design, Factor, FactorialDesign
-from consilience.metrics.measure import Prepared, measure
+from consilience.metrics.measure import CheckedAnswers, measure
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
@@ -292,7 +292,7 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     without = replace(only, relations=(replace(only.relations[0], given_design=design),))
     of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
     assert found.equals(measure(of_kept, without, "strict"))
-    views = factors_of("run", only, Prepared(of_kept, only), None)
+    views = factors_of("run", only, CheckedAnswers(of_kept, only), None)
     rows = [row[0] for row in factor_table(views, "").rows]
     assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
 

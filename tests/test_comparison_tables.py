@@ -13,7 +13,7 @@ from consilience.analysis.examples import FLIP_SCHEMA, KINDS_OF_FLIPS, LOST, MOV
 from consilience.core.errors import ConsilienceError
 from consilience.core.schemas import COMPARISON_SCHEMA
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared, asked_of_all, legible, measure
+from consilience.metrics.measure import CheckedAnswers, asked_of_all, legible, measure
 from consilience.metrics.registry import label_of, within
 from consilience.metrics.statistics import mcnemar
 from consilience.report.comparison_tables import (
@@ -138,11 +138,11 @@ def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
 def test_several_runs_are_compared_on_what_all_were_asked():
     """The first run has the same value beside each later one: (1/3 + 1 + 0) / 3."""
     tables = {"a": VARIED, "b": SAME, "c": PARTLY}
-    runs = {name: Prepared(of, make_suite()) for name, of in tables.items()}
+    runs = {name: CheckedAnswers(of, make_suite()) for name, of in tables.items()}
     compared = compare(asked_of_all(runs), make_suite(), "strict")
     of_first = compared.filter(metric="consistency", over="all", kind="whole")["first_value"]
     assert of_first.to_list() == pytest.approx([4 / 9, 4 / 9])  # "ooa", "aaa" and "bo"
-    runs["none"] = Prepared(run_of(*[[None] * 3] * 4), make_suite())
+    runs["none"] = CheckedAnswers(run_of(*[[None] * 3] * 4), make_suite())
     with pytest.raises(ConsilienceError, match="no query that all runs were asked"):
         asked_of_all(runs)
 
@@ -184,7 +184,7 @@ def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consil
 
 def numbers_of(*pair, suite=None):
     suite = suite or make_suite()
-    numbers, changed = flip_rows(tuple(Prepared(run, suite) for run in pair), "a", "b")
+    numbers, changed = flip_rows(tuple(CheckedAnswers(run, suite) for run in pair), "a", "b")
     return numbers.row(0, named=True), changed
 
 

@@ -165,7 +165,7 @@ def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
         counted = probe(options)
         assert len(paid(server)) == 1 + 1, "one was left, and the noise floor"
     record = record_of(options.out)
-    assert record["finished"] and not counted.prepared.answers["error"].count()
+    assert record["finished"] and not counted.checked.answers["error"].count()
     assert record["cost"]["requests"] >= 36 + 1 + 2 + 1, "one was sent twice; two tests"
 
 

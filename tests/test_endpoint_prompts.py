@@ -16,9 +16,9 @@ from consilience.models import load_model, load_prompt_model, served
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
 from consilience.models.prompts import DEFAULT_WRITING, LONGEST_LABEL, LabelAsker, Writing
-from consilience.models.served import ServedFacts, TokenScorer, load_served_facts, open_server
+from consilience.models.served import EndpointFactModel, TokenScorer, load_served_facts, open_server
 from consilience.plans.asking import judge
-from consilience.plans.presentation import Presentation, Presenter, Template
+from consilience.plans.presentation import Presentation, PromptBuilder, Template
 from consilience.plans.questions import prompts_of
 from consilience.suites.pairs import TASKS, original
 from pair_builders import by_row
@@ -69,7 +69,7 @@ def connect(loaded, tmp_path):
 
 def prompts(template, labels="A"):
     base = Presentation(template=template, labels=labels)
-    return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
+    return [prompt for _, _, prompt in prompts_of(QUESTIONS, PromptBuilder(DESIGN, {}, base))]
 
 
 def asker(connection, task, template=None):
@@ -495,7 +495,7 @@ def tiny(model_folder, tmp_path_factory):
     connection = Connection(f"{running.listening_address}/v1", tokenizer=str(folder))
     server = open_server("openai:tiny", connection)
     model = TokenScorer(server, "openai:tiny", Proof("forced-tokens", "exact"))
-    yield ServedFacts(model), load_model(str(file))
+    yield EndpointFactModel(model), load_model(str(file))
 
 
 def test_scores_by_forced_tokens_are_those_of_the_same_weights_here(tiny):

@@ -198,13 +198,13 @@ def asked(suite, *vary, questions=None, **options):
     options = {"template": str(suite / "own.toml"), "shots": 1} | options
     options = ProbeOptions(suite=str(suite / "q.jsonl"), vary=vary, **options)
     presented = Presented.of(options, questions or questions_in(suite))
-    presenter = presented.presenter("questions")
-    levels = [*zip(*presenter.design.levels.values(), strict=True)]
+    prompt_builder = presented.prompt_builder("questions")
+    levels = [*zip(*prompt_builder.design.levels.values(), strict=True)]
     return {
-        (question.item, *of): (prompt, presenter.presentations[at].rule)
+        (question.item, *of): (prompt, prompt_builder.presentations[at].rule)
         for question in presented.questions.items
         for at, of in enumerate(levels)
-        if (prompt := presenter.prompt(question, at)) is not None
+        if (prompt := prompt_builder.prompt(question, at)) is not None
     }
 
 
@@ -301,9 +301,9 @@ def test_what_is_in_braces_and_no_slot_stays(suite):
 def test_open_questions_have_no_wrong_option(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "Which?", "answer": "a"}')
     options = ProbeOptions(suite=str(tmp_path / "q.jsonl"), template="{wrong} {question}")
-    refused("nothing for {wrong}", Presented.of(options).presenter, "q")
+    refused("nothing for {wrong}", Presented.of(options).prompt_builder, "q")
     presented = Presented.of(replace(options, template="{right} {question}"))
-    prompt = presented.presenter("questions").prompt(presented.questions.items[0], 0)
+    prompt = presented.prompt_builder("questions").prompt(presented.questions.items[0], 0)
     assert prompt.text == "a Which?"
 
 

@@ -12,7 +12,7 @@ from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.models import load_prompt_model
 from consilience.models.functions import Baseline, Function, position, prompt_baseline
-from consilience.plans.presentation import Presentation, Presenter, Template, present
+from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 from consilience.types import Query
 from pair_builders import write_pairs
@@ -29,8 +29,8 @@ ORDERS = FactorialDesign.full([Factor("order", ("ABC", "BCA", "CAB"))])
 
 
 def asked(model, questions=QUESTIONS, **base):
-    presenter = Presenter(ORDERS, {}, Presentation(**base))
-    return choose(presenter, asks_of(questions, presenter, "own"), model)
+    prompt_builder = PromptBuilder(ORDERS, {}, Presentation(**base))
+    return choose(prompt_builder, asks_of(questions, prompt_builder, "own"), model)
 
 
 @pytest.mark.parametrize(("name", "options", "right"), [
@@ -82,9 +82,9 @@ NONE = FactorialDesign.full([])
 
 
 def wrote(model, design=NONE):
-    presenter = Presenter(design, {}, Presentation())
-    group = asks_of(CAPITALS, presenter, "own", is_written=True)
-    return write(CAPITALS, presenter, group, Writer(model, "exact"))
+    prompt_builder = PromptBuilder(design, {}, Presentation())
+    group = asks_of(CAPITALS, prompt_builder, "own", is_written=True)
+    return write(CAPITALS, prompt_builder, group, Writer(model, "exact"))
 
 
 @pytest.mark.parametrize(("name", "texts"), [

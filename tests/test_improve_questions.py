@@ -81,7 +81,7 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, chang
     with torch.no_grad():
         found = made.compute_loss(made.model.eval(), made.steps[0]).item()
     options = replace(asked.asked(("A",), 4), out=tmp_path / "probe")
-    answers = probe(options, suite=asked.suite).prepared.answers
+    answers = probe(options, suite=asked.suite).checked.answers
     by_item = [
         torch.tensor(rows["option_scores"].to_list())
         for rows in answers.sort("variant_index").partition_by("item", maintain_order=True)
@@ -261,7 +261,7 @@ def test_the_harm_to_facts_is_the_change_of_the_mean_over_relations(tmp_path):
         probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
         for name in ("random", "majority")
     )
-    compared = compare({"before": before.prepared, "after": after.prepared}, before.suite, "strict")
+    compared = compare({"before": before.checked, "after": after.checked}, before.suite, "strict")
     accuracy, _ = harm_rows(compared, before.suite, "mini")
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", over="mean", kind="whole")

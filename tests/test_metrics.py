@@ -16,7 +16,7 @@ from conftest import cases, number
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import quotient
 from consilience.report.cautions import Known, cautions
 
@@ -97,7 +97,7 @@ def test_numbers_by_hand(case):
         row = row_of(metrics, name)
         assert [row["n"], row["n_excluded"]] == counts, name
     if "notes" in case:
-        found = cautions(Known(suite=suite, answers=Prepared(answers, suite)))
+        found = cautions(Known(suite=suite, answers=CheckedAnswers(answers, suite)))
         assert [note.partition(". (docs")[0] for note in found] == case["notes"]
 
 

@@ -12,7 +12,7 @@ from consilience import measure
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics import differences
 from consilience.metrics.differences import FORM_CHANGE_SCHEMA
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.report.cautions import Known, cautions
 from pair_builders import (
     FORMS,
@@ -53,7 +53,9 @@ def test_numbers_by_hand(case):
     if "notes" in case:
         suite = suite_of(answers)
         metrics = measure(answers, suite, "strict")
-        notes = cautions(Known(suite=suite, answers=Prepared(answers, suite), metrics=metrics))
+        notes = cautions(
+            Known(suite=suite, answers=CheckedAnswers(answers, suite), metrics=metrics)
+        )
         notes = [note for note in notes if "comes out too low" not in note]
         assert len(notes) == len(case["notes"]), notes
         assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes

@@ -120,7 +120,7 @@ ASKED = {"model": "m", "seed": 0}
 
 def probed(folder, suite, model=None):
     """The answers of a run of a suite, which is begun, or resumed, in a folder."""
-    return probe(ProbeOptions(out=folder), suite=suite, model=model or Counting()).prepared.answers
+    return probe(ProbeOptions(out=folder), suite=suite, model=model or Counting()).checked.answers
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_answers(tmp_path):

@@ -19,7 +19,7 @@ from consilience.plans.presentation import (
     RULES,
     TEMPLATES,
     Presentation,
-    Presenter,
+    PromptBuilder,
     Template,
     present,
     rule_for,
@@ -182,8 +182,8 @@ class Written:
 
 
 def written_by(rule, model=None, **base):
-    presenter = Presenter(ORDERS, {}, Presentation(**base, rule_name=rule))
-    return choose(presenter, asks_of([PLANET], presenter, "own"), model or Written())
+    prompt_builder = PromptBuilder(ORDERS, {}, Presentation(**base, rule_name=rule))
+    return choose(prompt_builder, asks_of([PLANET], prompt_builder, "own"), model or Written())
 
 
 @pytest.mark.parametrize(("rule", "scores", "answer"), [
@@ -242,10 +242,10 @@ def test_which_rules_go_with_which_variants():
 def test_each_variant_has_its_rule():
     """Labels are scored where they are shown; the texts where they are not."""
     design = FactorialDesign.full([Factor("labels", ("A", "none"))])
-    presenter = Presenter(design, {}, Presentation())
+    prompt_builder = PromptBuilder(design, {}, Presentation())
     TOTALS.update(A=-1.0, B=-2.0, C=-3.0)
     TOKENS.update(A=1, B=1, C=1)
-    table = choose(presenter, asks_of([PLANET], presenter, "own"), Written())
+    table = choose(prompt_builder, asks_of([PLANET], prompt_builder, "own"), Written())
     assert table["label"].to_list() == ["A", "here"]
     assert table["option_scores"].to_list() == [[-1, -2, -3], [-6, -5, -4]]
 
@@ -261,15 +261,15 @@ def question(name, group="g", text="", gold="so", options=("so", "no", "maybe"))
 POOL = [question(f"q{at}") for at in range(8)] + [question("other", "h"), question("more", "h")]
 
 
-def presenter(levels=("3",), pool=POOL, seed=0, **base):
+def prompt_builder(levels=("3",), pool=POOL, seed=0, **base):
     groups = {name: [one for one in pool if one.group == name] for name in ("g", "h")}
     design = FactorialDesign.full([Factor("shots", tuple(levels))])
-    return Presenter(design, {}, Presentation(**base), seed, groups)
+    return PromptBuilder(design, {}, Presentation(**base), seed, groups)
 
 
 def drawn(question, draw=0, examples=3, **options):
     level = f"{examples} draw {draw + 1}" if draw else f"{examples}"
-    made = presenter([level], **options)
+    made = prompt_builder([level], **options)
     return [example.item for example in made.drawn_examples(question, made.presentations[0])]
 
 
@@ -300,18 +300,18 @@ def test_a_group_that_is_too_small_is_refused():
 def test_examples_have_the_presentation_of_the_question_but_their_own_order():
     """Labels and template are those of the question; only its own options are in another order."""
     pool = [question("q0"), question("q1", gold="maybe")]
-    prompt = presenter("1", pool, order=("BCA",), labels="1").prompt(pool[0], 0)
+    prompt = prompt_builder("1", pool, order=("BCA",), labels="1").prompt(pool[0], 0)
     assert prompt.text == (
         "Question: Why q1?\n1. so\n2. no\n3. maybe\nAnswer: 3\n\n"
         "Question: Why q0?\n1. no\n2. maybe\n3. so\nAnswer:"
     )
-    by_text = presenter("1", pool, rule_name="sum").prompt(pool[0], 0)
+    by_text = prompt_builder("1", pool, rule_name="sum").prompt(pool[0], 0)
     assert by_text.text.startswith("Question: Why q1?\nA. so\nB. no\nC. maybe\nAnswer: maybe\n\n")
 
 
 def test_a_level_has_a_number_of_examples_and_a_draw():
     """More examples begin with the same ones; another draw has others; none is no example."""
-    made = presenter(("0", "2", "4", "2 draw 2"))
+    made = prompt_builder(("0", "2", "4", "2 draw 2"))
     none, two, four, other = (
         [one.item for one in made.drawn_examples(POOL[0], of)] for of in made.presentations
     )

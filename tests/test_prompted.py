@@ -20,7 +20,7 @@ from consilience.models.prompts import PromptReader, Writing
 from consilience.models.seq2seq import before_targets
 from consilience.plans import questions as ask_questions
 from consilience.plans.asking import query_table
-from consilience.plans.presentation import TEMPLATES, Presentation, Presenter, Template
+from consilience.plans.presentation import TEMPLATES, Presentation, PromptBuilder, Template
 from consilience.plans.questions import asks_of, choose, prompts_of
 from test_models import build_bart
 
@@ -43,11 +43,11 @@ CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% en
 
 
 def prompt_of(base, asked=QUESTIONS[0], design=DESIGN):
-    return Presenter(design, {}, base).prompt(asked, 0)
+    return PromptBuilder(design, {}, base).prompt(asked, 0)
 
 
 def prompts_in(base):
-    return [prompt for _, _, prompt in prompts_of(QUESTIONS, Presenter(DESIGN, {}, base))]
+    return [prompt for _, _, prompt in prompts_of(QUESTIONS, PromptBuilder(DESIGN, {}, base))]
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_a_chat_is_read_in_the_models_own_form(reader):
     model = reader("llama", chat=True)
     chat = Template("t", "{question}", is_chat=True, system="Rome .")
     base = Presentation(template=chat, labels="none", shots=1)
-    presenter = Presenter(DESIGN, {}, base, pool={"capital": QUESTIONS})
-    prompt = presenter.prompt(QUESTIONS[0], 0)
+    prompt_builder = PromptBuilder(DESIGN, {}, base, pool={"capital": QUESTIONS})
+    prompt = prompt_builder.prompt(QUESTIONS[0], 0)
     assert model.text(prompt) == (
         "system: Rome .|user: Rome and Rome ?|assistant: Rome|user: Rome and Paris ?|assistant: "
     ).replace("|", model.tokenizer.eos_token)
@@ -177,8 +177,8 @@ class FirstLabel:
 
 def test_answers_are_options_in_whatever_order_they_were_shown():
     """Always A: the option that is shown first, which each rotation changes."""
-    presenter = Presenter(DESIGN, {}, Presentation())
-    table = choose(presenter, asks_of(QUESTIONS[:1], presenter, "own"), FirstLabel())
+    prompt_builder = PromptBuilder(DESIGN, {}, Presentation())
+    table = choose(prompt_builder, asks_of(QUESTIONS[:1], prompt_builder, "own"), FirstLabel())
     assert table["label"].unique().to_list() == ["A"]
     assert table["option"].to_list() == [0, 1, 2, 0, 1, 2]
     assert table["answer"].to_list() == ["Rome", "Paris", "London"] * 2
@@ -194,29 +194,29 @@ def test_answers_are_options_in_whatever_order_they_were_shown():
 def test_few_prompts_are_asked_at_once_and_the_table_stays_the_same(monkeypatch):
     """Ten questions in six variants, at most 20 prompts at once."""
     questions = [replace(QUESTIONS[0], item=f"q{at}") for at in range(10)]
-    presenter, sizes, done = Presenter(DESIGN, {}, Presentation()), [], []
-    group = asks_of(questions, presenter, "own")
+    prompt_builder, sizes, done = PromptBuilder(DESIGN, {}, Presentation()), [], []
+    group = asks_of(questions, prompt_builder, "own")
 
     class Counting(FirstLabel):
         def score(self, prompts):
             sizes.append(len(prompts))
             return super().score(prompts)
 
-    whole = choose(presenter, group, Counting(), done.append)
+    whole = choose(prompt_builder, group, Counting(), done.append)
     monkeypatch.setattr(ask_questions, "PROMPTS_AT_ONCE", 20)
-    parts = choose(presenter, group, Counting(), done.append)
+    parts = choose(prompt_builder, group, Counting(), done.append)
     assert sizes == done == [60, 20, 20, 20]
     assert parts.equals(whole)
-    assert choose(presenter, replace(group, asks=()), Counting()).equals(whole.clear())
+    assert choose(prompt_builder, replace(group, asks=()), Counting()).equals(whole.clear())
 
 
 def test_what_is_asked_is_a_table_with_the_answers_as_they_are_shown(reader):
     """Rows as in the answers table."""
     base = Presentation(template=Template("t", "{question}\n{options}\nAnswer:"), labels="1")
-    presenter = Presenter(DESIGN, {}, base)
-    group = asks_of(QUESTIONS, presenter, "own")
+    prompt_builder = PromptBuilder(DESIGN, {}, base)
+    group = asks_of(QUESTIONS, prompt_builder, "own")
     sent = query_table(group, lambda prompt: [prompt.text])
-    answers = choose(presenter, group, FirstLabel())
+    answers = choose(prompt_builder, group, FirstLabel())
     rows = ["item", "variant", "variant_index"]
     assert sent.select(rows).equals(answers.select(rows))
     assert answers["shown"].to_list() == ["ABC", "BCA", "CAB"] * 2 + ["AB", "BA"] * 2

@@ -12,7 +12,13 @@ from checks import refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.plans.presentation import Presentation, Presenter, Template, present, references_of
+from consilience.plans.presentation import (
+    Presentation,
+    PromptBuilder,
+    Template,
+    present,
+    references_of,
+)
 
 
 def question(*options, asked="Which is right?", **more):
@@ -111,11 +117,11 @@ def test_a_wrong_option_of_a_template_speaks_of_no_other():
     template = Template("hint", "Not {wrong}? {question}\n{options}")
     asked = question("fig", "pear", "none of these")
     design = FactorialDesign.full([Factor("order", ("ABC", "BCA", "CBA"))])
-    presenter = Presenter(design, {}, Presentation(template=template))
-    given, other = (presenter.prompt(asked, at).text for at in (0, 1))
+    prompt_builder = PromptBuilder(design, {}, Presentation(template=template))
+    given, other = (prompt_builder.prompt(asked, at).text for at in (0, 1))
     assert given == "Not pear? Which is right?\nA. fig\nB. pear\nC. none of these"
     assert other == "Not pear? Which is right?\nA. pear\nB. fig\nC. none of these"
-    assert presenter.prompt(asked, 2) is None, "as in the second order"
+    assert prompt_builder.prompt(asked, 2) is None, "as in the second order"
     only = present(question("fig", "none of these"), Presentation(template=template))
     assert only.text.startswith("Not none of these?")
 

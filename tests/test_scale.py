@@ -14,7 +14,7 @@ from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.files import rows as module
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 
 
 def asked(facts, patterns=4, words=0, missing=0.0, seed=0, each=1):
@@ -55,11 +55,11 @@ def test_a_prepared_table_has_no_texts_and_its_groups_need_not_be_together(monke
         [table.with_row_index("row") for table in (answers, others)]
     ).sort("row", maintain_order=True).drop("row")  # fmt: skip
     monkeypatch.setattr(module, "PART", 30)
-    together, apart = Prepared(whole, suite), Prepared(mixed, suite)
+    together, apart = CheckedAnswers(whole, suite), CheckedAnswers(mixed, suite)
     assert pl.String not in together.coded.dtypes
     assert together.coded.estimated_size() <= 64 * whole.height
     for group in ("R", "S"):
-        rows = Prepared(whole, suite).table.filter(group=group)
+        rows = CheckedAnswers(whole, suite).table.filter(group=group)
         assert together.rows(group).equals(rows) and apart.rows(group).equals(rows)
     assert measure(apart, suite).equals(measure(together, suite))
 
@@ -101,7 +101,7 @@ def test_a_kind_of_every_pair_needs_no_array_of_pairs():
     """The only factor of a group differs between every two variants."""
     suite, answers = asked(8, 12, 3, 0.3, seed=3)
     (relation,), pairs = suite.relations, list(combinations(range(12), 2))
-    whole = Prepared(answers, suite).views(relation, "strict")["pairs"]
+    whole = CheckedAnswers(answers, suite).views(relation, "strict")["pairs"]
     plain = whole.only_pairs(pairs)
     every, fewer = whole.only_pairs(pairs), whole.only_pairs(pairs[1:])
     assert every.compared is plain.compared is None and len(fewer.compared) == 65

@@ -18,7 +18,7 @@ from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (
     NAN,
     PERMUTATIONS,
-    Signs,
+    SignFlips,
     benjamini_hochberg,
     detectable_difference,
     difference_intervals,
@@ -385,6 +385,6 @@ def test_a_subject_changes_sides_everywhere_at_once():
     """Signs are those of a generator of numpy for the name."""
     drawn = np.random.default_rng([0, *"Zo\u00eb".encode()]).bytes(-(-PERMUTATIONS // 8))
     bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8))[:PERMUTATIONS]
-    both = Signs(["a", "Zo\u00eb"]).sums(np.eye(2))
+    both = SignFlips(["a", "Zo\u00eb"]).sums(np.eye(2))
     assert both.shape == (PERMUTATIONS, 2)
     assert (both[:, 1] == 1.0 - 2 * bits).all() and (both[:, 0] != both[:, 1]).any()

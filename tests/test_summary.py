@@ -13,7 +13,7 @@ from conftest import ROOT
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.probing import count_answers, majority_baseline
 from consilience.report.analysis_tables import factor_verdict, pattern_verdict
 from consilience.report.cautions import CAUTIONS, Caution, Known, by_run, cautions, ranked
@@ -300,7 +300,7 @@ def answered(*texts, **more):
     excluded = pl.when(is_left_out).then(pl.lit("too long"))
     rows = rows.with_columns(excluded=excluded, answer=pl.when(~is_left_out).then("answer"))
     rows = rows.with_columns(**{name: pl.Series(of) for name, of in more.items()})
-    return Prepared(rows, MADE)
+    return CheckedAnswers(rows, MADE)
 
 
 CHANGED = pl.DataFrame({

@@ -21,7 +21,7 @@ from consilience.models.prompted import Continued, PromptModel
 from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions
 from consilience.plans import questions as answering
-from consilience.plans.presentation import Presentation, Presenter, Template, present
+from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
 from consilience.plans.questions import (
     Presented,
     Writer,
@@ -139,9 +139,9 @@ OPTIONS = Question(
 
 
 def asked(model, questions, design, presentation=None, **of_writer):
-    presenter = Presenter(design, {}, presentation or Presentation())
-    group = asks_of(questions, presenter, "own", is_written=True)
-    return write(questions, presenter, group, Writer(model, **{"match": "exact"} | of_writer))
+    prompt_builder = PromptBuilder(design, {}, presentation or Presentation())
+    group = asks_of(questions, prompt_builder, "own", is_written=True)
+    return write(questions, prompt_builder, group, Writer(model, **{"match": "exact"} | of_writer))
 
 
 ORDERS = FactorialDesign.full([Factor("order", ("ABC", "BCA"))])

@@ -18,7 +18,7 @@ from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared, asked_of_all, measure
+from consilience.metrics.measure import CheckedAnswers, asked_of_all, measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.probing import counted_by
@@ -308,7 +308,7 @@ def gate(
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(part), todo=todo)
         suite = counted_by(run, protocol)
-        asked = Prepared(run.answers, suite)
+        asked = CheckedAnswers(run.answers, suite)
         metrics, items = measure(asked, suite, suite.protocol, LEVEL), _asked(asked.coded)
         tables = {False: (metrics, items, items)}
         known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=metrics)

@@ -27,7 +27,7 @@ from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.metrics.differences import form_changes
 from consilience.metrics.errors import estimates
-from consilience.metrics.measure import Answers, Prepared, measure, prepared
+from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers, measure
 from consilience.metrics.registry import Clusters, Grid, Tally, View
 from consilience.metrics.statistics import NAN
 from consilience.models import LanguageModel
@@ -369,7 +369,7 @@ class CountedRun:
     """Answers and their numbers."""
 
     suite: Suite
-    prepared: Prepared  # The answers
+    checked: CheckedAnswers  # The answers
     metrics: pl.DataFrame
     baseline: pl.DataFrame  # The metrics table of the majority baseline
     summary: Summary
@@ -384,12 +384,12 @@ class CountedRun:
     @cached_property
     def changes(self) -> pl.DataFrame:
         """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
-        return form_changes(self.prepared, self.suite, self.protocol)
+        return form_changes(self.checked, self.suite, self.protocol)
 
     @cached_property
     def items(self) -> pl.DataFrame:
         """How many pairs of variants of each item agree (``AGREEMENT_SCHEMA``)."""
-        return item_agreement(self.prepared, self.suite, self.protocol)
+        return item_agreement(self.checked, self.suite, self.protocol)
 
 
 def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:
@@ -409,14 +409,14 @@ def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:
 def count_run(run: Run, suite: Suite | None = None, answers: Answers | None = None) -> CountedRun:
     """The numbers of a run with its noise floor, and all notes on it.
 
-    ``suite``: the groups that are counted, by default those of the run. ``answers``: prepared ones.
+    ``suite``: the groups that are counted, by default those of the run. ``answers``: checked ones.
     """
     chosen, floor = suite or run.suite, noise_floor_of(run.path)
     counted = count_answers(run.answers if answers is None else answers, chosen, run.label, floor)
-    return replace(counted, notes=notes_on(run, chosen, counted.prepared, counted.metrics))
+    return replace(counted, notes=notes_on(run, chosen, counted.checked, counted.metrics))
 
 
-def notes_on(run: Run, suite: Suite, answers: Prepared, metrics: pl.DataFrame) -> list[str]:
+def notes_on(run: Run, suite: Suite, answers: CheckedAnswers, metrics: pl.DataFrame) -> list[str]:
     """All notes on a run: cautions by rank, then what is known of how it was asked."""
     known = Known(
         suite=suite, is_finished=run.is_finished, asked_by=run.protocol, answers=answers,
@@ -432,7 +432,7 @@ def count_answers(
 
     ``model``: what the summary calls the model. ``noise_floor``: further rows of the metrics table.
     """
-    table, protocol = prepared(answers, suite), suite.protocol
+    table, protocol = checked_answers(answers, suite), suite.protocol
     metrics, baseline = measure(table, suite, protocol), majority_baseline(table, suite, protocol)
     if noise_floor is not None:
         metrics = pl.concat([metrics, noise_floor], how="diagonal")
@@ -441,7 +441,7 @@ def count_answers(
     return CountedRun(suite, table, metrics, baseline, summary, found)
 
 
-def asked_variants(answers: Prepared) -> dict[str, tuple[int, int]]:
+def asked_variants(answers: CheckedAnswers) -> dict[str, tuple[int, int]]:
     """In how many variants of each group an item was asked: the fewest of a question, and the most.
 
     An item that was left out in some variant counts with those that others were asked in.
@@ -488,15 +488,15 @@ def majority_baseline(answers: Answers, suite: Suite, protocol: Protocol) -> pl.
     does, of a task with the most frequent label of its sentence pairs, and of questions with the
     option at the *shown* position where the right one is most often in the base variant.
     """
-    return measure(Majority(prepared(answers, suite)), suite, protocol)
+    return measure(Majority(checked_answers(answers, suite)), suite, protocol)
 
 
-class Majority(Prepared):
+class Majority(CheckedAnswers):
     """The answers of the majority baseline to the queries of a table."""
 
     instances = {}  # noqa: RUF012  (no answer of another group)
 
-    def __init__(self, run: Prepared) -> None:
+    def __init__(self, run: CheckedAnswers) -> None:
         super().__init__(run.answers, run.suite, run.coded)
         self._run = run
 

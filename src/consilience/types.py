@@ -282,22 +282,22 @@ class Suite:
             Column("relation", line, name, is_needed=False), *facts_may_be_elsewhere, apart,
             *PATTERN_COLUMNS[1:], *translations(cells := [*frame_rows(frame)]),
         )  # fmt: skip
-        drafts: dict[str, Draft] = {}
+        builders: dict[str, RelationBuilder] = {}
         written: Names = {}
         for row in read_table(cells, columns, problems, THE_FRAME):
             id_ = row["relation"]
-            draft = drafts.setdefault(id_, Draft(id_, id_, names=written))
+            builder = builders.setdefault(id_, RelationBuilder(id_, id_, names=written))
             if row["pattern"]:
-                draft.add_pattern(row, language, again=True)
+                builder.add_pattern(row, language, again=True)
             if row["subject"] or row["object"] or patterns is not None:
-                draft.add_fact(row, again=True)
-        if not drafts and not problems:
+                builder.add_fact(row, again=True)
+        if not builders and not problems:
             raise ConsilienceError("no rows", where=THE_FRAME)
-        for id_, texts in _by_relation(patterns, drafts).items():
+        for id_, texts in _by_relation(patterns, builders).items():
             rows = ((f"{id_}, pattern {at}", {"pattern": one}) for at, one in enumerate(texts, 1))
             for row in read_table(rows, PATTERN_COLUMNS, problems, id_):
-                drafts[id_].add_pattern(row, language, again=True)
-        relations = tuple(draft.relation(problems) for draft in drafts.values())
+                builders[id_].add_pattern(row, language, again=True)
+        relations = tuple(builder.relation(problems) for builder in builders.values())
         raise_all(problems)
         return cls(name, relations, language=language)
 
@@ -435,7 +435,7 @@ def add_name(row: Row, names: Names, name: str, language: str, text_in: str) -> 
 
 
 @dataclass(slots=True)
-class Draft:
+class RelationBuilder:
     """A relation while its rows are read; ``where``: the place of its own row, for messages."""
 
     id: str
@@ -503,14 +503,16 @@ class Draft:
         self.facts.append(Fact(item, subject, object_))
 
 
-def _by_relation(patterns: Any, drafts: Mapping[str, Draft]) -> Mapping[str, Sequence[Any]]:
+def _by_relation(
+    patterns: Any, builders: Mapping[str, RelationBuilder]
+) -> Mapping[str, Sequence[Any]]:
     """Lists of patterns by relation: of all relations alike, or of each by its name."""
-    by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(drafts, patterns)
+    by_relation = patterns if isinstance(patterns, Mapping) else dict.fromkeys(builders, patterns)
     for name, texts in {} if patterns is None else by_relation.items():
-        if name not in drafts:
+        if name not in builders:
             raise ConsilienceError(
                 f"patterns of the relation '{name}', which has no facts",
-                todo=did_you_mean(str(name), list(drafts)),
+                todo=did_you_mean(str(name), list(builders)),
             )
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise ConsilienceError(

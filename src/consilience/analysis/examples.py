@@ -18,7 +18,7 @@ from consilience.core.schemas import Schema
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.differences import MCNEMAR, SUBJECTS
 from consilience.metrics.errors import estimates
-from consilience.metrics.measure import Answers, Prepared, prepared
+from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers
 from consilience.metrics.registry import Clusters, Grid, Tally, as_labels
 from consilience.metrics.statistics import holm, mcnemar, paired_permutation
 from consilience.types import Relation, Suite
@@ -46,7 +46,7 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
 
     Items that count once, such as a fact in two rows, share their numbers.
     """
-    ready = prepared(answers, suite)
+    ready = checked_answers(answers, suite)
     tables = [pl.DataFrame(schema=AGREEMENT_SCHEMA)]
     for relation in ready.relations:
         rows = ready.rows(relation.id)
@@ -209,7 +209,7 @@ OF_FACTS = ("other_gold", "gold_in_subject")
 
 
 def examples(
-    answers: pl.DataFrame | Prepared,
+    answers: pl.DataFrame | CheckedAnswers,
     suite: Suite,
     kinds: Sequence[str],
     limit: int,
@@ -221,7 +221,7 @@ def examples(
     the order of the table. ``prompts``: what was sent, of questions; then replies have it, and what
     the model wrote (``text``, ``unmatched`` of the answers table).
     """
-    ready = prepared(answers, suite)
+    ready = checked_answers(answers, suite)
     replies = _replies(ready)
     scores = [KINDS[kind][1].cast(pl.Float64).alias(kind) for kind in kinds]
     items = replies.group_by("group", "item", maintain_order=True).agg(pl.len(), *scores)
@@ -245,7 +245,7 @@ def _best(items: pl.DataFrame, limit: int) -> pl.DataFrame:
     return ranked.head(limit).select("group", "item")
 
 
-def _replies(answers: Prepared) -> pl.DataFrame:
+def _replies(answers: CheckedAnswers) -> pl.DataFrame:
     """Every reply: items in the order of the table, replies in the order of variants.
 
     ``right``: the gold. ``elsewhere``: the gold of another fact of the subject. ``named``: the
@@ -276,7 +276,7 @@ def _replies(answers: Prepared) -> pl.DataFrame:
     return replies.with_columns(right=right, elsewhere=pl.col("other").fill_null(False) & ~right)
 
 
-def golds_of(answers: Prepared) -> pl.DataFrame:
+def golds_of(answers: CheckedAnswers) -> pl.DataFrame:
     """``group, subject, gold``: the golds of each subject, in the suite and in the table."""
     known = [(of.id, fact.subject, fact.object) for of in answers.suite for fact in of.facts]
     schema = dict.fromkeys(("group", "subject", "gold"), pl.String)
@@ -285,7 +285,7 @@ def golds_of(answers: Prepared) -> pl.DataFrame:
 
 
 def _examples(
-    answers: Prepared, replies: pl.DataFrame, chosen: pl.DataFrame, prompts: Prompts | None
+    answers: CheckedAnswers, replies: pl.DataFrame, chosen: pl.DataFrame, prompts: Prompts | None
 ) -> dict[tuple[str, str], Example]:
     """The items in ``chosen`` (``group, item``) with their replies, by group and item."""
     golds: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -425,7 +425,7 @@ FLIP_SCHEMA: dict[str, type[pl.DataType]] = {
 """
 
 
-def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
+def paired_answers(first: CheckedAnswers, second: CheckedAnswers) -> pl.DataFrame:
     """A row for each query that both were asked: ``QUERY, subject, gold, first, second, flip``."""
     one, two = (_outcomes(run) for run in (first, second))
     both = one.join(two.select(*QUERY, "answer", "code", "right"), on=QUERY, maintain_order="left")
@@ -440,7 +440,7 @@ def paired_answers(first: Prepared, second: Prepared) -> pl.DataFrame:
     return both.select(*QUERY, "subject", "gold", *named, flip.alias("flip"))
 
 
-def _outcomes(run: Prepared) -> pl.DataFrame:
+def _outcomes(run: CheckedAnswers) -> pl.DataFrame:
     """The answers of a run, their ``code`` to compare, and if ``right``; in N-M one a subject.
 
     The code is the text of an option or a label, in whatever order a run has them, or of an open
@@ -468,7 +468,7 @@ def _outcomes(run: Prepared) -> pl.DataFrame:
 
 
 def flip_rows(
-    pair: tuple[Prepared, Prepared], first: str, second: str
+    pair: tuple[CheckedAnswers, CheckedAnswers], first: str, second: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The numbers of two runs (``FLIP_SCHEMA``) on all answers and each part, and the flips."""
     table = paired_answers(*pair)
@@ -482,7 +482,7 @@ def flip_rows(
     return numbers, table.filter(pl.col("flip") != SAME).select(*names, pl.all())
 
 
-def _parts(table: pl.DataFrame, run: Prepared) -> Iterator[tuple[str, str, pl.DataFrame]]:
+def _parts(table: pl.DataFrame, run: CheckedAnswers) -> Iterator[tuple[str, str, pl.DataFrame]]:
     """All answers, each group, and each level of what differs between variants."""
     yield "all", "", table
     names: dict[tuple[str, str], dict[str, str]] = {}

@@ -20,7 +20,7 @@ from consilience.core.items import Bools, Floats, Ints
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import errors
 from consilience.metrics.errors import Estimate, Index, estimates
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Suite
@@ -185,7 +185,7 @@ class FactorTables:
 
 
 def factors_of(
-    name: str, suite: Suite, answers: Prepared, noise: pl.DataFrame | None
+    name: str, suite: Suite, answers: CheckedAnswers, noise: pl.DataFrame | None
 ) -> list[FactorTables]:
     """The factors of a run; groups with the same factors are counted together, others not."""
     designs: dict[FactorialDesign, list[str]] = {}

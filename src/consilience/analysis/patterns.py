@@ -19,7 +19,7 @@ from consilience.core.errors import ConsilienceError, Protocol, how_to_install
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats, Pattern
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.measure import Answers, prepared
+from consilience.metrics.measure import Answers, checked_answers
 from consilience.metrics.registry import METRICS, Grid, quotient
 from consilience.metrics.statistics import (
     FEW,
@@ -63,7 +63,7 @@ def pair_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFra
     interval over subjects, and ``CHANGE_SCHEMA``: the accuracy of both and its paired change. Of
     relations with over ``MANY_VARIANTS`` patterns, only pairs with the base pattern.
     """
-    run, tables = prepared(answers, suite), []
+    run, tables = checked_answers(answers, suite), []
     for relation in run.relations:
         every = run.views(relation, protocol)["pairs"]
         others = range(1, every.answers.shape[1])
@@ -117,7 +117,7 @@ def pattern_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Data
 
     NaN without data.
     """
-    run, tables = prepared(answers, suite), []
+    run, tables = checked_answers(answers, suite), []
     for relation in run.relations:
         grid = run.views(relation, protocol)["pairs"]
         size, agreement, without = grid.answers.shape[1], *_without(grid)
@@ -202,7 +202,7 @@ def edit_table(answers: Answers, suite: Suite, protocol: Protocol, kinds: Kinds)
     of relations, ``p_holm`` over kinds, ``relations``, ``pairs`` (of all N-1 relations that have
     the kind).
     """
-    run, pairs = prepared(answers, suite), dict[str, int]()
+    run, pairs = checked_answers(answers, suite), dict[str, int]()
     shares: dict[str, list[tuple[float, float]]] = {}
     for relation in run.of_kind("N-1"):
         grid, of_pair = run.views(relation, protocol)["pairs"], kinds.get(relation.id, {})

@@ -18,13 +18,13 @@ from consilience.metrics import errors
 from consilience.metrics.errors import Index, Influences, Number
 from consilience.metrics.measure import (
     Answers,
+    CheckedAnswers,
     Key,
-    Prepared,
     asked_of_all,
+    checked_answers,
     count,
     empty_value,
     is_averaged,
-    prepared,
 )
 from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View, quotient
 from consilience.metrics.statistics import (
@@ -32,7 +32,7 @@ from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     TIE,
-    Signs,
+    SignFlips,
     benjamini_hochberg,
     detectable_difference,
     difference_bounds,
@@ -97,7 +97,9 @@ def flipped(influences: Sequence[Influences], index: Index) -> Floats:
     for at, (of, moves) in enumerate(parts):
         columns[at, np.searchsorted(places, of)] = moves
     distinct, same = np.unique(columns, axis=0, return_inverse=True)
-    return Signs(index.names(places)).sums(np.ascontiguousarray(distinct.T))[:, same.reshape(-1)]
+    return SignFlips(index.names(places)).sums(np.ascontiguousarray(distinct.T))[
+        :, same.reshape(-1)
+    ]
 
 
 MCNEMAR, SUBJECTS = "exact McNemar", "sign flips of subjects"
@@ -147,7 +149,7 @@ def form_changes(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataF
 
     A form's accuracy is that of its first variant. Groups with one form have no rows.
     """
-    run, tables = prepared(answers, suite), [pl.DataFrame(schema=FORM_CHANGE_SCHEMA)]
+    run, tables = checked_answers(answers, suite), [pl.DataFrame(schema=FORM_CHANGE_SCHEMA)]
     for relation in run.relations:
         if len(forms := relation.design.forms) > 1:
             firsts = [variants[0] for variants in forms.values()]
@@ -199,7 +201,7 @@ def compare(
     if len(names) < 2:
         expected = "two runs or more; the first is the reference"
         raise ConsilienceError(f"{len(names)} run to compare", expected=expected)
-    runs = asked_of_all({name: prepared(of, suite) for name, of in models.items()})
+    runs = asked_of_all({name: checked_answers(of, suite) for name, of in models.items()})
     (first, *others), tables = runs.values(), []
     for name, other in zip(names[1:], others, strict=True):
         rows = list[dict[str, object]]()
@@ -212,7 +214,11 @@ def compare(
 
 
 def _paired_rows(
-    first: Prepared, second: Prepared, kind: Cardinality, protocol: Protocol, level: float
+    first: CheckedAnswers,
+    second: CheckedAnswers,
+    kind: Cardinality,
+    protocol: Protocol,
+    level: float,
 ) -> Iterator[dict[str, object]]:
     """A row for each metric of each group of a kind, then for each metric over the groups.
 
@@ -328,7 +334,7 @@ def _rows_over(
 
 
 def _tallies(
-    run: Prepared, relation: Relation, protocol: Protocol, views: Views, others: Views
+    run: CheckedAnswers, relation: Relation, protocol: Protocol, views: Views, others: Views
 ) -> Mapping[Key, Tally]:
     """Every metric of a run, with option probabilities where the other run has some, too.
 

@@ -107,7 +107,7 @@ def coded_of(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
 def instances_of(table: pl.DataFrame, suite: Suite) -> dict[str, list[tuple[Instance, ...]]]:
     """The instances of each expectation that could be checked, by the group of its first premise.
 
-    ``table``: a prepared answers table. The column ``option`` alone says which option an answer is:
+    ``table``: a checked answers table. The column ``option`` alone says which option an answer is:
     a text without one is ``NO_OPTION``, whatever it reads. Two answers to open questions are the
     same if their normalized texts are.
     """
@@ -211,7 +211,7 @@ def _parts(grid: Grid, design: Design, metric: Metric) -> Iterator[tuple[Part, C
             yield part, partial(grid.only_pairs, pairs)
 
 
-class Prepared:
+class CheckedAnswers:
     """An answers table that was checked against its suite: ``coded``.
 
     What was counted is kept: for a table that is counted and compared with others.
@@ -300,17 +300,17 @@ class Prepared:
         return self._tallies[key]
 
 
-Answers = pl.DataFrame | Prepared  # The answers of one run
+Answers = pl.DataFrame | CheckedAnswers  # The answers of one run
 
 
-def prepared(answers: Answers, suite: Suite) -> Prepared:
+def checked_answers(answers: Answers, suite: Suite) -> CheckedAnswers:
     """A table that is ready to be counted."""
-    if isinstance(answers, Prepared):
+    if isinstance(answers, CheckedAnswers):
         return answers
-    return Prepared(as_polars(answers, "the answers table"), suite)
+    return CheckedAnswers(as_polars(answers, "the answers table"), suite)
 
 
-def asked_of_all(runs: Mapping[str, Prepared]) -> dict[str, Prepared]:
+def asked_of_all(runs: Mapping[str, CheckedAnswers]) -> dict[str, CheckedAnswers]:
     """The answers of runs to what all of them were asked; without any such query raises.
 
     A query is its group, item, subject, gold and variant. One that any run left out before asking
@@ -335,7 +335,9 @@ def asked_of_all(runs: Mapping[str, Prepared]) -> dict[str, Prepared]:
             for of in tables
         ]  # fmt: skip
     return {
-        label: run if of is run.coded else Prepared(of.cast({pl.Categorical: pl.String}), run.suite)
+        label: run
+        if of is run.coded
+        else CheckedAnswers(of.cast({pl.Categorical: pl.String}), run.suite)
         for (label, run), of in zip(runs.items(), tables, strict=True)
     }
 
@@ -362,12 +364,14 @@ def measure(
             expected="a Suite",
             todo="Load it: load_suite(name).",
         )
-    run, rules = prepared(answers, suite), protocol or suite.protocol
+    run, rules = checked_answers(answers, suite), protocol or suite.protocol
     rows = [row for kind in get_args(Cardinality) for row in _of_kind(run, kind, rules, level)]
     return pl.DataFrame(_in_order(rows, suite), schema=METRICS_SCHEMA)
 
 
-def _of_kind(run: Prepared, kind: Cardinality, protocol: Protocol, level: float) -> Iterator[Row]:
+def _of_kind(
+    run: CheckedAnswers, kind: Cardinality, protocol: Protocol, level: float
+) -> Iterator[Row]:
     """Rows of all groups of a kind, and over them."""
     index, of_metrics = Index(), dict[Key, list[tuple[Relation, Tally]]]()
     for relation in run.of_kind(kind):

@@ -159,7 +159,7 @@ def mcnemars(first_only: Ints, second_only: Ints, *, mid: bool = False) -> Float
     return np.where(differ > 0, np.minimum(p, 1.0), 1.0)
 
 
-class Signs:
+class SignFlips:
     """Random signs of names, (permutation, name): 1 and -1 with equal probability.
 
     A name has the same signs wherever it occurs, so a subject changes in all relations at once.

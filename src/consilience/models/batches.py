@@ -500,16 +500,16 @@ class ReadyModel:
         self,
         reader: Callable[[torch.Tensor], LogitsOf[list[int]]],
         inputs: Sequence[tuple[list[int], list[int]]],
-        sheet: CandidateTokens,
+        tokenized: CandidateTokens,
     ) -> Iterator[Scores]:
         """Scores of inputs, rows and token ids, whose candidates have the same first tokens.
 
         ``reader``: gives what computes the logits of these entries of the vocabulary.
         """
-        entries = torch.from_numpy(sheet.first_tokens[sheet.scored]).to(self.model.device)
+        entries = torch.from_numpy(tokenized.first_tokens[tokenized.scored]).to(self.model.device)
         sentences = [ids for _, ids in inputs]
         for batch, logits in self.settled(reader(entries), sentences, [*map(len, sentences)]):
-            yield scores_of([inputs[at][0] for at in batch], sheet.scatter(logits), sheet)
+            yield scores_of([inputs[at][0] for at in batch], tokenized.scatter(logits), tokenized)
 
 
 def vector_array(

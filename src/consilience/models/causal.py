@@ -373,8 +373,8 @@ class CausalModel(ReadyModel):
         if candidates is None:
             yield from self._score_vocabulary(queries)
             return
-        sheet = candidates_after_space(self.tokenizer, candidates.words)
-        words, index = [sheet.words[at] for at in sheet.scored], sheet.index_of_scored()
+        tokenized = candidates_after_space(self.tokenizer, candidates.words)
+        words, index = [tokenized.words[at] for at in tokenized.scored], tokenized.index_of_scored()
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
 
         def score_chunk(chunk: range) -> list[Scores]:
@@ -384,7 +384,7 @@ class CausalModel(ReadyModel):
                 encoded = encode(self.tokenizer, [pattern.fill(subject, word) for word in words])
                 # The start token is read too, a sentence's last token is not.
                 if reason := self.why_not(max(encoded, key=len, default=())):
-                    scores.append(excluded(rows, sheet.words, reason))
+                    scores.append(excluded(rows, tokenized.words, reason))
                     continue
                 gold, *others = {index.get(queries[row].gold, -1) for row in rows}
                 asked.append(rows)
@@ -395,8 +395,8 @@ class CausalModel(ReadyModel):
                 if words:
                     known = None if every else np.array(golds)
                     totals = settled_totals(self.scorer, parts, self.tie, known)
-                totals = sheet.scatter(totals)
-                scores.append(scores_of(asked, totals, sheet, are_totals=True, every=every))
+                totals = tokenized.scatter(totals)
+                scores.append(scores_of(asked, totals, tokenized, are_totals=True, every=every))
             return scores
 
         is_small = self.model.device.type == "cpu" and self.model.get_memory_footprint() < LARGE
@@ -426,8 +426,8 @@ class CausalModel(ReadyModel):
             return lambda texts: logits_of(self.model, texts, 1)[:, -1, entries]
 
         for anchor, in_slot in slots.items():
-            sheet = self._lookup.in_slot(words, anchor, merge=True)
-            yield from self.score_slot(at_end, in_slot, sheet)
+            tokenized = self._lookup.in_slot(words, anchor, merge=True)
+            yield from self.score_slot(at_end, in_slot, tokenized)
 
     def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
         lefts = [query.pattern.around_object(query.subject)[0].rstrip() for query in queries]

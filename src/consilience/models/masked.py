@@ -126,20 +126,20 @@ class MaskedModel(ReadyModel):
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for ((left, _), rows), ids in zip(contexts.items(), sentences, strict=True):
             anchor = slot_anchor(left, self.protocol)
-            sheet = lookup.in_slot(words, anchor, merge=is_open)
-            if reason := self.why_not(ids, sheet.longest):
+            tokenized = lookup.in_slot(words, anchor, merge=is_open)
+            if reason := self.why_not(ids, tokenized.longest):
                 yield excluded(rows, words, reason)
             else:
                 slots[anchor].append((rows, ids))
         most = MOST_SLOTS.get(self.model.device.type, MOST_SLOTS["cpu"])
         for anchor, inputs in slots.items():
-            sheet = lookup.in_slot(words, anchor, merge=is_open)
+            tokenized = lookup.in_slot(words, anchor, merge=is_open)
             if lookup is self.pieces:
                 inputs.sort(key=lambda one: len(one[1]))
                 for start in range(0, len(inputs), most):
-                    yield self._left_to_right(inputs[start : start + most], sheet)
+                    yield self._left_to_right(inputs[start : start + most], tokenized)
             else:
-                yield from self.score_slot(self.at_mask, inputs, sheet)
+                yield from self.score_slot(self.at_mask, inputs, tokenized)
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
         masks = list(ids).count(self.mask)
@@ -176,11 +176,11 @@ class MaskedModel(ReadyModel):
         some = torch.tensor([size // 2, 1, size - 1, 7 % size], device=self.model.device)
         return np.asarray(self.at_mask(some)(ids.tolist()).cpu().numpy())
 
-    def _left_to_right(self, inputs: list[Slot], sheet: CandidateTokens) -> Scores:
+    def _left_to_right(self, inputs: list[Slot], tokenized: CandidateTokens) -> Scores:
         """Candidates of as many tokens that begin alike share the sentences of a slot."""
         predicted: defaultdict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         """By t_1 ... t_j, k - j masks, which fill the slot: candidates, and their t_(j+1)."""
-        for candidate, tokens in enumerate(sheet.sequences):
+        for candidate, tokens in enumerate(tokenized.sequences):
             for done, token in enumerate(tokens):
                 filling = (*tokens[:done], *[self.mask] * (len(tokens) - done))
                 predicted[filling].append((candidate, token))
@@ -189,7 +189,10 @@ class MaskedModel(ReadyModel):
             at = ids.index(self.mask)
             texts += [[*ids[:at], *filling, *ids[at + 1 :]] for filling in predicted]
         steps = [np.array(one) for one in predicted.values()]
-        logits_of, totals = self.at_mask(slice(None)), np.zeros((len(inputs), len(sheet.scored)))
+        logits_of, totals = (
+            self.at_mask(slice(None)),
+            np.zeros((len(inputs), len(tokenized.scored))),
+        )
 
         def steps_of(batch: Ints) -> Ints:
             """The steps (text, candidate, token) of texts, each a row."""
@@ -208,14 +211,14 @@ class MaskedModel(ReadyModel):
             np.add.at(totals, (batch[rows] // len(steps), candidates), values)
 
         def alone(slot: int, candidates: Ints) -> Floats:
-            found = np.zeros(len(sheet.scored))
+            found = np.zeros(len(tokenized.scored))
             for filling, of_text in enumerate(steps):
                 if np.isin(of_text[:, 0], candidates).any():
                     found[of_text[:, 0]] += read(np.array([slot * len(steps) + filling]))
             return found[candidates]
 
-        totals = sheet.scatter(settle(totals, self.tie, alone))
-        return scores_of([rows for rows, _ in inputs], totals, sheet, are_totals=True)
+        totals = tokenized.scatter(settle(totals, self.tie, alone))
+        return scores_of([rows for rows, _ in inputs], totals, tokenized, are_totals=True)
 
     def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
         contexts = [query.pattern.around_object(query.subject) for query in queries]

@@ -194,7 +194,10 @@ class Seq2SeqModel(ReadyModel):
             golds = tuple(dict.fromkeys(query.gold for query in queries))
             yield excluded(range(len(queries)), golds, NOT_THE_VOCABULARY)
             return
-        sheet, asked = self.candidate_tokens(candidates.words), list[tuple[list[int], list[int]]]()
+        tokenized, asked = (
+            self.candidate_tokens(candidates.words),
+            list[tuple[list[int], list[int]]](),
+        )
         for ids, rows in self.inputs(queries).items():
             if reason := self.why_not(ids):
                 yield excluded(rows, candidates.words, reason)
@@ -202,14 +205,14 @@ class Seq2SeqModel(ReadyModel):
                 asked.append((rows, list(ids)))
 
         def score_batch(batch: Ints) -> Floats:
-            parts = [(asked[at][1], sheet.sequences) for at in batch]
-            return sheet.scatter(settled_totals(self.scorer, parts, self.tie))
+            parts = [(asked[at][1], tokenized.sequences) for at in batch]
+            return tokenized.scatter(settled_totals(self.scorer, parts, self.tie))
 
         lengths = [len(ids) + len(self.prefix) for _, ids in asked]
         device = self.model.device
         for batch, totals in score_batches(score_batch, lengths, self.budget, device, MOST_QUERIES):
             rows_of = [asked[at][0] for at in batch]
-            yield scores_of(rows_of, totals, sheet, are_totals=True, every=every)
+            yield scores_of(rows_of, totals, tokenized, are_totals=True, every=every)
 
     def hidden_states(self, ids: torch.Tensor) -> list[torch.Tensor]:
         prefix = torch.tensor([self.prefix] * len(ids), device=ids.device)

@@ -2,8 +2,8 @@
 
 A server writes (``Writer``): answers of its own, or one of the options, whose labels are scored
 where it gives top tokens. One that gives the log-probabilities of tokens also scores what may
-follow a prompt (``TokenScorer``). ``ServedFacts`` asks it about facts, and ``prompts.py`` asks both
-about sentence pairs.
+follow a prompt (``TokenScorer``). ``EndpointFactModel`` asks it about facts, and ``prompts.py``
+asks both about sentence pairs.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class TokenScorer(PromptReader, Writer):
             yield Scores.of_rows(np.array([at]), [values], [sizes], errors=[reason])
 
 
-class ServedFacts:
+class EndpointFactModel:
     """Scores facts: the log-probability of the sentence that each candidate completes."""
 
     tie = 0.0
@@ -240,8 +240,8 @@ class ServedFacts:
                 expected="--candidates objects: a server scores texts that are given",
             )
         words = candidates.words
-        sheet = candidates_after_space(self.model.tokenizer, words)
-        index, texts = sheet.index_of_scored(), [words[at] for at in sheet.scored]
+        tokenized = candidates_after_space(self.model.tokenizer, words)
+        index, texts = tokenized.index_of_scored(), [words[at] for at in tokenized.scored]
         if not texts:
             yield excluded(range(len(queries)), words, "no candidate can be asked")
             return
@@ -255,8 +255,8 @@ class ServedFacts:
             parts.append((sentences[0][:shared], [ids[shared:] for ids in sentences]))
         golds = [index.get(query.gold, -1) for query in queries]
         for at, (totals, reason) in self.model.totals(parts, golds, every=every):
-            values = sheet.scatter(totals[None])
-            scores = scores_of([[at]], values, sheet, are_totals=True, every=every)
+            values = tokenized.scatter(totals[None])
+            scores = scores_of([[at]], values, tokenized, are_totals=True, every=every)
             yield replace(scores, errors=[reason])
 
 
@@ -273,11 +273,11 @@ def load_served(
     return (Writer if proof.strategy == WRITTEN else TokenScorer)(server, spec, proof, writing)
 
 
-def load_served_facts(spec: str, connection: Connection | None) -> ServedFacts:
+def load_served_facts(spec: str, connection: Connection | None) -> EndpointFactModel:
     """The model of that name, asked for facts; without scores of tokens it cannot be."""
     model = load_served(spec, connection, asks_labels=False)
     if isinstance(model, TokenScorer):
-        return ServedFacts(model)
+        return EndpointFactModel(model)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in model.proof.refused.items())
     raise ConsilienceError(
         f"the server gives no log-probabilities of given texts ({reasons})",

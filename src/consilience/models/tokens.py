@@ -192,13 +192,13 @@ class CandidateLookup:
         self, words: tuple[str, ...], anchor: str, *, merge: bool = False
     ) -> CandidateTokens:
         if (words, anchor) not in self.known:
-            sheet = self.known[words, anchor] = candidates_in_slot(
+            tokenized = self.known[words, anchor] = candidates_in_slot(
                 self.tokenizer, words, anchor, self.protocol, several=self.several, merge=merge
             )
             rule = "they are filled in from left to right (PLL-word-l2r)"
             if self.protocol == "published":
                 rule = "their first piece represents them, as in the released code"
-            if split := sheet.several:
+            if split := tokenized.several:
                 named = f"{len(split)} of {len(words)} candidates ({listed(split, NAMED)})"
                 self.notes.append(f"{named} are several tokens; {rule}")
         return self.known[words, anchor]
@@ -288,12 +288,12 @@ def candidates_in_slot(
     both = zip(words, tokens, strict=True)
     split = tuple(word for word, ids in both if len(ids) > 1 and word not in reasons)
     chosen = tokens if is_strict else [ids[:1] for ids in tokens]
-    sheet = distinct_candidates(words, chosen, reasons, merge=merge or not is_strict)
+    tokenized = distinct_candidates(words, chosen, reasons, merge=merge or not is_strict)
     entries = tuple(
         str(tokenizer.convert_ids_to_tokens(ids[0])) if len(ids) == 1 else None
-        for ids in sheet.tokens
+        for ids in tokenized.tokens
     )
-    return replace(sheet, entries=entries, several=split)
+    return replace(tokenized, entries=entries, several=split)
 
 
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -348,7 +348,7 @@ def excluded(rows: Sequence[int], words: tuple[str, ...], reason: str) -> Scores
 def scores_of(
     rows: Sequence[Sequence[int]],
     values: Floats,
-    sheet: CandidateTokens,
+    tokenized: CandidateTokens,
     *,
     are_totals: bool = False,
     every: bool = True,
@@ -361,11 +361,11 @@ def scores_of(
     values = np.repeat(values, [len(queries) for queries in rows], axis=0)
     return Scores(
         np.concatenate(rows),
-        sheet.words,
+        tokenized.words,
         log_softmax(values) if every else None,
-        sheet.reasons,
-        sheet.same,
-        sheet.entries,
+        tokenized.reasons,
+        tokenized.same,
+        tokenized.entries,
         totals=values if are_totals else None,
     )
 

@@ -22,7 +22,7 @@ from consilience.plans.presentation import (
     SLOTS,
     TEMPLATES,
     Presentation,
-    Presenter,
+    PromptBuilder,
     Template,
     orders_of,
     references_of,
@@ -192,7 +192,7 @@ def presenter_of(
     questions: Iterable[Question],
     *,
     is_chat: bool = False,
-) -> Presenter:
+) -> PromptBuilder:
     """What makes the prompts that options ask for; ``is_chat``: of a model with a chat template.
 
     A slot of a template that a question has nothing for raises.
@@ -216,7 +216,7 @@ def presenter_of(
         shots=options.shots,
         rule_name=options.option_score or "",
     )
-    return Presenter(FactorialDesign.full(()), used, base, options.seed)
+    return PromptBuilder(FactorialDesign.full(()), used, base, options.seed)
 
 
 AUTO = "auto"  # The template ``chat`` for a model with a chat template, and ``plain`` for any other

@@ -413,7 +413,7 @@ def labels_of(style: str, count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Presenter:
+class PromptBuilder:
     """How the questions of a suite become prompts."""
 
     design: FactorialDesign  # The variants

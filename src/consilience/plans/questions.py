@@ -44,7 +44,7 @@ from consilience.plans.factors import (
     factors_of,
     presenter_of,
 )
-from consilience.plans.presentation import Presenter
+from consilience.plans.presentation import PromptBuilder
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
     HUB,
@@ -99,7 +99,7 @@ class Presented:
     def chooses(self) -> bool:
         return not all(map(self.is_written, self.groups))
 
-    def presenter(self, group: str = "", *, is_chat: bool = False) -> Presenter:
+    def prompt_builder(self, group: str = "", *, is_chat: bool = False) -> PromptBuilder:
         """How a group is presented, or a group with options; ``is_chat``: to such a model."""
         base = presenter_of(
             self.options, self.design.factors, self.questions.items, is_chat=is_chat
@@ -109,15 +109,17 @@ class Presented:
 
     def size(self, name: str) -> int:
         """How many prompts a group has."""
-        presenter = self.presenter(name)
-        variants = range(len(presenter.presentations))
-        return sum(presenter.has(one, at) for one in self.questions.groups[name] for at in variants)
+        prompt_builder = self.prompt_builder(name)
+        variants = range(len(prompt_builder.presentations))
+        return sum(
+            prompt_builder.has(one, at) for one in self.questions.groups[name] for at in variants
+        )
 
     def group(self, name: str, *, is_chat: bool = False) -> Group:
         """What is asked of a group."""
-        questions, presenter = self.groups[name], self.presenter(name, is_chat=is_chat)
+        questions, prompt_builder = self.groups[name], self.prompt_builder(name, is_chat=is_chat)
         is_written = self.is_written(name)
-        return asks_of(questions, presenter, self.questions.name, is_written=is_written)
+        return asks_of(questions, prompt_builder, self.questions.name, is_written=is_written)
 
 
 def design_for(questions: Sequence[Question], design: FactorialDesign) -> FactorialDesign:
@@ -202,12 +204,12 @@ def _queries(presented: Presented, model: Any) -> Queries:
         return [prompt.text if model is None else model.text(prompt)]
 
     def ask(group: Group, advance: Advance) -> pl.DataFrame:
-        presenter = presented.presenter(group.id, is_chat=is_chat)
+        prompt_builder = presented.prompt_builder(group.id, is_chat=is_chat)
         if writer is not None and presented.is_written(group.id):
-            return write(presented.groups[group.id], presenter, group, writer, advance)
-        return choose(presenter, group, model, advance)
+            return write(presented.groups[group.id], prompt_builder, group, writer, advance)
+        return choose(prompt_builder, group, model, advance)
 
-    settings = presented.presenter(is_chat=is_chat).record
+    settings = presented.prompt_builder(is_chat=is_chat).record
     if writer is not None:
         match = options.match if writer.judge else writer.match or DEFAULT_RULES
         settings = {**settings, "writing": {"match": match}}
@@ -220,10 +222,10 @@ def _queries(presented: Presented, model: Any) -> Queries:
 def _check(presented: Presented) -> None:
     """Raise for a rule that does not fit a variant, and for a group with too few examples."""
     for name, questions in presented.groups.items():
-        presenter = presented.presenter(name)
-        for presentation in presenter.presentations:
+        prompt_builder = presented.prompt_builder(name)
+        for presentation in prompt_builder.presentations:
             for question in questions if presentation.rule and presentation.shots else ():
-                presenter.drawn_examples(question, presentation)
+                prompt_builder.drawn_examples(question, presentation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,7 @@ class Writer:
 
 def asks_of(
     questions: Sequence[Question],
-    presenter: Presenter,
+    prompt_builder: PromptBuilder,
     suite: str,
     *,
     is_written: bool = False,
@@ -267,15 +269,18 @@ def asks_of(
     """Questions of one group in their variants."""
     asks = [
         Ask(at, variant, prompt, prompt.answers, prompt.options)
-        for at, variant, prompt in prompts_of(questions, presenter)
+        for at, variant, prompt in prompts_of(questions, prompt_builder)
     ]
-    design, items = presenter.design, [*map(item_of, questions)]
+    design, items = prompt_builder.design, [*map(item_of, questions)]
     schema = SCHEMA | (dict(WRITTEN_COLUMNS) if is_written else {})
     return Group(suite, questions[0].group, items, design.names, asks, schema, design.levels)
 
 
 def choose(
-    presenter: Presenter, group: Group, model: LanguageModel, advance: Advance = lambda done: None
+    prompt_builder: PromptBuilder,
+    group: Group,
+    model: LanguageModel,
+    advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers of a group of questions with options, a row for each prompt."""
 
@@ -286,7 +291,7 @@ def choose(
         for row, one in enumerate(asks):
             if scores.errors and scores.errors[row]:
                 continue
-            rule, size = presenter.presentations[one.variant].rule, len(one.answers)
+            rule, size = prompt_builder.presentations[one.variant].rule, len(one.answers)
             tokens = scores.lengths[row, :size]
             values = rule.scores(scores.totals[row, :size], tokens, one.answers)
             if margins(values[None])[0] < model.tie:
@@ -303,7 +308,7 @@ def choose(
 
 def write(
     questions: Sequence[Question],
-    presenter: Presenter,
+    prompt_builder: PromptBuilder,
     group: Group,
     writer: Writer,
     advance: Advance = lambda done: None,
@@ -312,7 +317,7 @@ def write(
 
     Samples are the levels of the factor ``sample``. Answers that mean the same are merged.
     """
-    samples = [int(level) for level in presenter.design.levels.get("sample", ())]
+    samples = [int(level) for level in prompt_builder.design.levels.get("sample", ())]
 
     def read(text: str, one: Ask) -> dict[str, object]:
         return answered(text, one.shown, questions[one.item], writer.rule)
@@ -406,14 +411,14 @@ PROMPTS_AT_ONCE = 4096  # Prompts that a model is given at once
 
 
 def prompts_of(
-    questions: Sequence[Question], presenter: Presenter
+    questions: Sequence[Question], prompt_builder: PromptBuilder
 ) -> list[tuple[int, int, Prompt]]:
     """The prompts of questions: position of the question, position of the variant, prompt."""
     return [
         (at, variant, prompt)
         for at, question in enumerate(questions)
-        for variant in range(len(presenter.design.cells))
-        if (prompt := presenter.prompt(question, variant)) is not None
+        for variant in range(len(prompt_builder.design.cells))
+        if (prompt := prompt_builder.prompt(question, variant)) is not None
     ]
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted, listed, truncated
-from consilience.metrics.measure import NEARLY_CONSTANT, Prepared, constant_groups
+from consilience.metrics.measure import NEARLY_CONSTANT, CheckedAnswers, constant_groups
 from consilience.metrics.registry import headline_metrics, label_of, within
 from consilience.metrics.statistics import FEW, smallest_p
 from consilience.runs.run import Run
@@ -52,7 +52,7 @@ class Known:
     suite: Suite  # Its protocol is that of counting
     is_finished: bool = True
     asked_by: Protocol | None = None  # The protocol that the run was asked under
-    answers: Prepared | None = None
+    answers: CheckedAnswers | None = None
     metrics: pl.DataFrame | None = None  # The metrics table, with the noise floor
 
     # Of runs that are compared, the first one first:

@@ -32,7 +32,7 @@ from consilience.core.errors import By
 from consilience.core.factors import EXPECTATIONS, Kind
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.endpoints import cost_in_words
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
@@ -142,7 +142,7 @@ class RunView:
 
     run: Run
     suite: Suite
-    answers: Prepared  # Those that are counted
+    answers: CheckedAnswers  # Those that are counted
     metrics: pl.DataFrame  # The metrics table (``METRICS_SCHEMA``)
     summary: Summary
     warnings: Sequence[str] = ()

@@ -19,7 +19,7 @@ from consilience.analysis.task_types import read_runs, task_effects, without_mod
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
-from consilience.metrics.measure import Prepared, measure
+from consilience.metrics.measure import CheckedAnswers, measure
 from consilience.metrics.registry import short_label_of
 from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions
@@ -74,10 +74,10 @@ def analyze_patterns(
     return Output(tables, shown, verdict, notes, csv=pairs)
 
 
-def answers_of(run: Run, suite: Suite) -> Prepared:
+def answers_of(run: Run, suite: Suite) -> CheckedAnswers:
     """The answers of a run to the groups of a suite."""
     is_chosen = pl.col("group").is_in([relation.id for relation in suite])
-    return Prepared(run.answers.filter(is_chosen), suite)
+    return CheckedAnswers(run.answers.filter(is_chosen), suite)
 
 
 def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) -> Output:

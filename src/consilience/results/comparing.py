@@ -12,7 +12,7 @@ from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared
+from consilience.metrics.measure import CheckedAnswers
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.comparison_tables import (
@@ -37,7 +37,7 @@ class Common:
     runs: Sequence[Run]  # With variants named alike
     suite: Suite
     """The groups and variants of the first run that all have; the protocol is that of counting."""
-    answers: Mapping[str, Prepared]  # Those of each run, by its label
+    answers: Mapping[str, CheckedAnswers]  # Those of each run, by its label
     shared: pl.DataFrame  # The queries that all have: ``QUERY``, subject and gold
     sizes: Mapping[str, int]  # How many queries each run has, by its label
 
@@ -71,7 +71,7 @@ class Common:
         suite = replace(suite, relations=common)
         is_whole = all(of.height == shared.height for of in tables.values())
         answers = {
-            label: Prepared(
+            label: CheckedAnswers(
                 of if is_whole
                 else of.join(shared, on=keys, how="semi", nulls_equal=True, maintain_order="left"),
                 suite,

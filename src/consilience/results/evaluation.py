@@ -326,7 +326,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             title = f"{suite.name}: consistency of two {two}, in percent"
             table = metric_tables.metrics_table(chosen, title, by)
         case "pattern" | "variant":
-            patterns = pattern_table(run.prepared, suite, run.protocol)
+            patterns = pattern_table(run.checked, suite, run.protocol)
             blocks = patterns["group"].replace(suite.group_names).to_list()
             shown = patterns.select("variant", "accuracy", "agreement", "n")
             title = f"{suite.name}: each {words.variant}, in percent"

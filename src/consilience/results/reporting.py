@@ -14,7 +14,7 @@ from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import Prepared, asked_of_all, legible
+from consilience.metrics.measure import CheckedAnswers, asked_of_all, legible
 from consilience.probing import CountedRun, count_run, counted_by, notes_on
 from consilience.report import charts, export
 from consilience.report.cautions import by_run, ranked
@@ -86,7 +86,7 @@ def _measured(
     Of several runs, what all of them were asked.
     """
     notes: list[str] = []
-    compared, flips, asked = None, None, {runs[0].label: Prepared(runs[0].answers, suite)}
+    compared, flips, asked = None, None, {runs[0].label: CheckedAnswers(runs[0].answers, suite)}
     of_all = asked
     if len(runs) > 1:
         common = comparing.Common.of(runs, suite)

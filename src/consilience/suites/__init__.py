@@ -23,7 +23,7 @@ from consilience.suites.question_suites import (
 )
 from consilience.suites.question_suites import data_dir as data_dir
 from consilience.suites.questions import Questions
-from consilience.types import FACT_COLUMNS, Draft, Suite
+from consilience.types import FACT_COLUMNS, RelationBuilder, Suite
 
 
 def suite_folder(spec: str, data: Path) -> Path:
@@ -91,14 +91,14 @@ def load_facts(spec: str) -> Suite:
         path = find_table(path, "facts") or path
     if not (path.is_file() and path.name.endswith(SUFFIXES)):
         return load_suite(spec)
-    drafts: dict[str, Draft] = {}
+    builders: dict[str, RelationBuilder] = {}
     columns = Column("relation", line), *FACT_COLUMNS
     for row in read_table(read_rows(path, problems), columns, problems, str(path)):
         id_ = row["relation"]
-        drafts.setdefault(id_, Draft(id_, id_, "N-1")).add_fact(row)
-    if not drafts and not problems:
+        builders.setdefault(id_, RelationBuilder(id_, id_, "N-1")).add_fact(row)
+    if not builders and not problems:
         raise ConsilienceError("no fact", where=str(path), todo="Add one line for each fact.")
-    relations = [draft.relation(problems, needs_patterns=False) for draft in drafts.values()]
+    relations = [builder.relation(problems, needs_patterns=False) for builder in builders.values()]
     raise_all(problems)
     return Suite(path.stem, tuple(relations), language="")
 

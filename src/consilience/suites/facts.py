@@ -39,8 +39,8 @@ from consilience.types import (
     FACT_COLUMNS,
     PATTERN_COLUMNS,
     Cardinality,
-    Draft,
     Relation,
+    RelationBuilder,
     Suite,
     add_name,
     sentence,
@@ -84,42 +84,45 @@ def read_folder(folder: Path, problems: Problems, *, needs_patterns: bool = True
         cells = [*read_rows(path, problems)] if path else []
         return read_table(cells, (*columns, *translations(cells)), problems, str(path))
 
-    drafts: dict[str, Draft] = {}
+    builders: dict[str, RelationBuilder] = {}
     places: dict[str, str] = {}
     names: Names = {}
     for row in rows("relations", RELATIONS):
         id_ = row["relation"]
         if row.is_new(id_, places, f"relation '{id_}'"):
-            drafts[id_] = Draft(
+            builders[id_] = RelationBuilder(
                 id_, row["label"] or id_, row["cardinality"], row.where, names=names
             )
-    if not drafts:
+    if not builders:
         todo, where = "Add one line for each relation.", str(paths["relations"])
         raise (
             problems.pop(0) if problems else ConsilienceError("no relation", where=where, todo=todo)
         )
     name, language = _about(folder)
-    tables: dict[str, tuple[Sequence[Column], Callable[[Draft, Row], None]]] = {
-        "patterns": ((ID, *PATTERN_COLUMNS), lambda draft, row: draft.add_pattern(row, language)),
-        "facts": ((ID, *FACT_COLUMNS), Draft.add_fact),
+    tables: dict[str, tuple[Sequence[Column], Callable[[RelationBuilder, Row], None]]] = {
+        "patterns": (
+            (ID, *PATTERN_COLUMNS),
+            lambda builder, row: builder.add_pattern(row, language),
+        ),
+        "facts": ((ID, *FACT_COLUMNS), RelationBuilder.add_fact),
         "edges": (EDGES, _add_edge),
     }
     for table, (columns, add) in tables.items():
         for row in rows(table, columns):
-            if draft := drafts.get(row["relation"]):
-                add(draft, row)
+            if builder := builders.get(row["relation"]):
+                add(builder, row)
             else:
                 found = f"the relation '{row['relation']}' is not among the relations"
-                todo = did_you_mean(row["relation"], list(drafts))
+                todo = did_you_mean(row["relation"], list(builders))
                 row.report(found, "relation", todo=todo)
-    known = {one for draft in drafts.values() for fact in draft.facts for one in fact.names}
+    known = {one for builder in builders.values() for fact in builder.facts for one in fact.names}
     for row in rows("names", (Column("language", language_tag, language), *NAMES)):
         add_name(row, names, row["name"], row["language"], row["text"])
         if row["name"] not in known:
             todo = did_you_mean(row["name"], list(known))
             row.report(f"no subject or object '{row['name']}'", "name", todo=todo)
     finished = tuple(
-        draft.relation(problems, needs_patterns=needs_patterns) for draft in drafts.values()
+        builder.relation(problems, needs_patterns=needs_patterns) for builder in builders.values()
     )
     return Suite(name, finished, "strict", language=language)
 
@@ -137,16 +140,16 @@ def _about(folder: Path) -> tuple[str, str]:
     return values["name"], values["language"]
 
 
-def _add_edge(draft: Draft, row: Row) -> None:
-    texts, known = [row["pattern_a"], row["pattern_b"]], list(draft.patterns)
+def _add_edge(builder: RelationBuilder, row: Row) -> None:
+    texts, known = [row["pattern_a"], row["pattern_b"]], list(builder.patterns)
     unknown = [text for text in texts if text not in known]
     if unknown or texts[0] == texts[1]:
         problem = f"'{unknown[0]}'" if unknown else "an edge from a pattern to itself"
-        row.report(problem, expected=f"two patterns of '{draft.id}'", todo="Correct it.")
+        row.report(problem, expected=f"two patterns of '{builder.id}'", todo="Correct it.")
         return
     first, second = sorted(map(known.index, texts))
-    row.is_new((first, second), draft.places, f"pair '{texts[0]}' and '{texts[1]}'")
-    draft.edges[first, second] = Edge(*(row[name] for name in Edge.__slots__))
+    row.is_new((first, second), builder.places, f"pair '{texts[0]}' and '{texts[1]}'")
+    builder.edges[first, second] = Edge(*(row[name] for name in Edge.__slots__))
 
 
 def select_relations(suite: Suite, ids: Sequence[str]) -> Suite:
@@ -320,11 +323,11 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
         edges.setdefault(of["relation"], {})[int(of["first"]), int(of["second"])] = edge
     for id_, label, cardinality, digest in _RELATIONS:
         path = root / "pattern_data" / "graphs_json" / f"{id_}.jsonl"
-        draft = Draft(id_, label, cast(Cardinality, cardinality), str(path))
+        builder = RelationBuilder(id_, label, cast(Cardinality, cardinality), str(path))
         for row in rows(path, PATTERN_COLUMNS):
-            draft.add_pattern(row)
-        if hashlib.sha256("\n".join(draft.patterns).encode()).hexdigest().startswith(digest):
-            draft.edges = edges[id_]
+            builder.add_pattern(row)
+        if hashlib.sha256("\n".join(builder.patterns).encode()).hexdigest().startswith(digest):
+            builder.edges = edges[id_]
         else:
             changed.append(id_)
         dropped = 0
@@ -332,10 +335,10 @@ def read_pararel(root: Path, problems: Problems) -> Suite:
             if row["object"] in MIXED_OBJECTS.get(id_, ()):
                 dropped += 1
             else:
-                draft.add_fact(row)
+                builder.add_fact(row)
         if dropped:
             notes.append(f"{id_}: {dropped} tuples left out, see note 11 of the ParaRel paper")
-        relations.append(draft.relation(problems))
+        relations.append(builder.relation(problems))
     if changed:
         found = f"no numbers for kinds of edits of {listed(changed)}"
         notes.insert(0, f"{found}: their patterns are not the released ones")

@@ -357,7 +357,7 @@ def fact_items(
     words = relation.candidates.words
     anchors = [slot_anchor(one.around_object("x")[0], training.protocol) for one in patterns]
     sheets = [candidates_in_slot(tokenizer, words, anchor, rules) for anchor in anchors]
-    known = [at for at in range(len(words)) if all(sheet.tokens[at] for sheet in sheets)]
+    known = [at for at in range(len(words)) if all(tokenized.tokens[at] for tokenized in sheets)]
     options = (
         sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
     )
@@ -372,8 +372,8 @@ def fact_items(
             todo = "Train on another relation."
             raise ConsilienceError(f"{relation.id} has {found}", expected=expected, todo=todo)
     picks = [
-        torch.tensor([(0, int(sheet.first_tokens[at]), n) for n, at in enumerate(options)])
-        for sheet in sheets
+        torch.tensor([(0, int(tokenized.first_tokens[at]), n) for n, at in enumerate(options)])
+        for tokenized in sheets
     ]
     count = min(training.options.train_facts, len(relation.facts))
     items = list[TrainedItem]()
@@ -406,14 +406,14 @@ def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
     reader = PromptReader(loaded.tokenizer, end_tokens(loaded), name, longest)
     items = list[TrainedItem]()
     for group, questions in presented.groups.items():
-        presenter = presented.presenter(group, is_chat=reader.takes_chats)
+        prompt_builder = presented.prompt_builder(group, is_chat=reader.takes_chats)
         asks = defaultdict[int, list[Ask]](list)
-        for at, variant, prompt in prompts_of(questions, presenter):
+        for at, variant, prompt in prompts_of(questions, prompt_builder):
             if not all(prompt.answers) or reader.why_not([prompt])[0]:
                 continue
             ids, targets = reader.encode(prompt)
             sizes = np.array([len(target) for target in targets])
-            rule = presenter.presentations[variant].rule
+            rule = prompt_builder.presentations[variant].rule
             scales = rule.scores(np.ones(len(sizes)), sizes, prompt.answers)
             places = [prompt.options.index(option) for option in range(len(targets))]
             asks[at].append(ask_of(ids, [targets[at] for at in places], scales[places].tolist()))

@@ -96,12 +96,12 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
                 teacher = folder / f"teacher-{seed}"
                 train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
                 of_seed = of_seed.with_options(model=str(teacher / "model"))
-            progress.say(f"training seed {seed}, lambda {options.weight:g}")
+            progress.say(f"training seed {seed}, weight {options.weight:g}")
             record, model = train(of_seed, place, progress), place / "model"
             progress.say(f"measuring seed {seed}")
             after, harms = _measured(measures, model, place / "after"), list[dict[str, Any]]()
             for name, run in before.items():
-                tables = {"before": run.prepared, "after": after[name].prepared}
+                tables = {"before": run.checked, "after": after[name].checked}
                 table = compare(tables, run.suite, run.protocol)
                 write_whole(_beside(place / "comparison", name, ".csv"), csv_of(table))
                 harms += harm_rows(table, run.suite, name)

@@ -68,6 +68,18 @@ def checked(write, right, baseline, rule, **options):
     return cs.gate(write(right), rule=rule, **options)
 
 
+def test_a_run_without_a_variant_of_its_baseline_fails(tmp_path):
+    rows = [f"{item},{paraphrase},1,1" for item in range(4) for paraphrase in range(3)]
+    for name, count in (("old", 12), ("same", 12), ("new", 11)):
+        lines = ["item,paraphrase,gold,answer", *rows[:count]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    old, same, new = (tmp_path / f"{name}.csv" for name in ("old", "same", "new"))
+    rule = "consistency no worse than baseline by 3 points"
+    assert cs.gate(same, baseline=old, rule=rule).is_open
+    (check,) = cs.gate(new, baseline=old, rule=rule).failed
+    assert "1 of 12 queries of the baseline were not asked" in check.reason
+
+
 @pytest.mark.parametrize(
     ("right", "baseline", "rule", "expected", "proved", "said"), cases("gate_rules")
 )

@@ -94,7 +94,7 @@ def gate(
         'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
         'than baseline by 3 points".', "RULE", is_repeated=True)] = (),
     baseline: Annotated[str | None, Option(
-        "The run that rules compare with; the run must have all its items.", "RUN")] = None,
+        "The run that rules compare with; the run must have all its queries.", "RUN")] = None,
     prove: Annotated[bool, Option(
         "Pass only what is shown: the whole 90 % interval is inside.")] = False,
     protocol: declared.RunProtocol = None,

@@ -180,8 +180,8 @@ def _check(
 ) -> Check:  # fmt: skip
     """The check of a row of a table of numbers or differences.
 
-    ``items``: those that were asked; ``before``: those of the baseline, of which the run may lack
-    none. A mean fails if a group has no number any more.
+    ``items``: those that were asked; ``before``: the queries of the baseline, of which the run may
+    lack none (group, asked, common). A mean fails if a group has no number any more.
     """
     is_relative = rule.is_relative
     columns = ("second_value", "first_value", "difference") if is_relative else ("value",)
@@ -195,7 +195,8 @@ def _check(
         lost = table.filter(known, over="group", **same)["group"].to_list()
     if rule.group and row["group"]:
         before = before.filter(group=row["group"])
-    missing = before.join(items, on=["group", "item"], how="anti").height
+    whole = int(before["asked"].sum())
+    missing = whole - int(before["common"].sum())
     holds = rule.holds(*number, prove=prove) and not lost and not missing
     items = items.filter(group=row["group"]) if row["group"] else items
     size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
@@ -203,8 +204,7 @@ def _check(
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
     if missing:
-        whole = counted(before.height, words.item)
-        reason += f"; {missing} of {whole} of the baseline have no answer in the run"
+        reason += f"; {missing:,} of {whole:,} queries of the baseline were not asked in the run"
     elif lost:
         reason += f", undefined now in {listed(lost)}"
     elif math.isnan(number[0]):
@@ -274,9 +274,16 @@ class Gate(Displayed):
 
 
 def _asked(answers: pl.DataFrame) -> pl.DataFrame:
-    """The items that were asked (group, item)."""
+    """The queries that were asked (group, item)."""
     was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    return answers.filter(was_asked).select(pl.col("group", "item").cast(pl.String)).unique()
+    return answers.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
+
+
+def _asked_again(answers: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+    """How many queries of each group were asked, and how many of them are common to all runs."""
+    by_group = _asked(answers).group_by("group").agg(asked=pl.len())
+    again = _asked(common).group_by("group").agg(common=pl.len())
+    return by_group.join(again, on="group", how="left").fill_null(0)
 
 
 def gate(
@@ -309,22 +316,25 @@ def gate(
             raise ConsilienceError("the run is not finished", where=str(part), todo=todo)
         suite = counted_by(run, protocol)
         asked = CheckedAnswers(run.answers, suite)
-        metrics, items = measure(asked, suite, suite.protocol, LEVEL), _asked(asked.coded)
-        tables = {False: (metrics, items, items)}
+        metrics = measure(asked, suite, suite.protocol, LEVEL)
+        items, whole = _asked(asked.coded).unique(), _asked_again(run.answers, run.answers)
+        tables = {False: (metrics, items, whole)}
         known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=metrics)
         notes: Sequence[str] = cautions(known)
         if relative:
             common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
             both = asked_of_all(common.answers)
             differences = compare(both, common.suite, suite.protocol, LEVEL)
-            tables[True] = differences, _asked(both[run.label].coded), _asked(base[0].answers)
-            own = by_run({base[0].label: [], run.label: notes})
+            items, first = _asked(both[run.label].coded).unique(), base[0]
+            whole = _asked_again(first.answers, both[first.label].coded)
+            tables[True] = differences, items, whole
+            own = by_run({first.label: [], run.label: notes})
             notes = ranked([*comparing.cautions_on(replace(common, sizes={}), differences), *own])
         checks = list[Check]()
         for rule in rules:
-            table, items, before = tables[rule.is_relative]
+            table, items, whole = tables[rule.is_relative]
             rows = rule.rows(table, suite)
-            checks += [_check(rule, row, table, suite, items, before, prove=prove) for row in rows]
+            checks += [_check(rule, row, table, suite, items, whole, prove=prove) for row in rows]
         name = run.label + "".join(f" against {one.label}" for one in base)
         paths = {"run": str(run.source or run.path), "baseline": baseline}
         record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)

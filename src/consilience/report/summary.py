@@ -239,8 +239,9 @@ def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Share
 
 def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:
     """How many groups were asked; how many groups, items and variants the means are over."""
-    averaged, counts = _averaged(groups), ["n"] + ["n_excluded"] * words.is_pooled
-    facts = sum(values[_of_group("accuracy", of.id)][name] for of in averaged for name in counts)
+    averaged = _averaged(groups)
+    rows = [values[_of_group("accuracy", group.id)] for group in averaged]
+    counted_in, left_out = (sum(row[name] for row in rows) for name in ("n", "n_excluded"))
     whole = {group.id: len(group.design.forms[ORIGINAL]) for group in averaged}
     known = {of: asked.get(of, (size, size)) for of, size in whole.items()}
     sizes = [size for of in known.values() for size in of]
@@ -248,7 +249,8 @@ def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, a
     if any(most < whole[of] for of, (_, most) in known.items()):
         variants = f"{spread(sizes)} of {spread([*whole.values()])} {words.variant}s asked"
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
-    relations, items = counted(len(groups), words.group), counted(facts, words.item)
+    relations = counted(len(groups), words.group)
+    items = f"{counted_in:,} of " * (left_out > 0) + counted(counted_in + left_out, words.item)
     return f"{of_all}{relations}, {items}, {variants}"
 
 

@@ -152,7 +152,7 @@ def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
     assert "2 relations, 5 of 6 facts, 3 patterns each" in summary.title
     answers = answers.filter(pl.col("variant") != PATTERNS[2])
     summary = count_answers(answers, suite, "toy").summary
-    assert "2 relations, 5 facts, 2 of 3 patterns asked" in summary.title
+    assert "2 relations, 5 of 6 facts, 2 of 3 patterns asked" in summary.title
     assert (summary.least, summary.most) == ([("S", 0.5)], [("R", 1.0)])
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy.special import log_softmax
 
 from consilience import Scores
-from consilience.core.errors import ConsilienceError
+from consilience.core.errors import Connection, ConsilienceError
+from consilience.endpoints.client import Client
 
 
 def refused(message, call, *arguments, **options):
@@ -48,3 +49,17 @@ class ScoringFunction:
         totals = np.array(self.function(sentences), dtype=float).reshape(len(queries), len(words))
         logprob = log_softmax(totals, axis=1)
         yield Scores(np.arange(len(queries)), tuple(words), logprob, totals=totals)
+
+
+def served(url, **connection):
+    """A model of facts behind a URL, whose completions have the field ``score``."""
+    client = Client(Connection(url, **connection))
+
+    def totals_of(sentences):
+        ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
+        by_row = dict(client.each(ask, sentences))
+        return [by_row[at]["score"] for at in range(len(sentences))]
+
+    model = ScoringFunction(totals_of)
+    model.client = client
+    return model

@@ -368,29 +368,16 @@ def write_suite(tmp_path):
 
 
 @pytest.fixture
-def consilience(monkeypatch, capsys, tmp_path):
-    """``consilience("probe", ...)``: exit status, standard output, standard error."""
+def consilience(monkeypatch, tmp_path):
+    """``run_command`` in an empty folder, without data, on a screen of 160 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments):
-        from consilience import cli
-
-        monkeypatch.setattr(sys, "argv", ["consilience", *map(str, arguments)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as exit_:
-            status = exit_.code or 0
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+    return run_command
 
 
 def run_command(*arguments):
-    """The same without a fixture: a command's exit status, standard output and standard error."""
+    """``run_command("probe", ...)``: exit status, standard output, standard error."""
     from consilience import cli
 
     out, err, status = io.StringIO(), io.StringIO(), 0

@@ -332,12 +332,6 @@ def test_runs_under_other_rules_are_noted(consilience, runs, tmp_path):
     assert "(published) was asked with --protocol published" in err
 
 
-def test_a_constant_model_is_called_so(consilience, runs):
-    sentence = "In 2 of 2 relations over 90 % of the answers are the same word"
-    _, _, err = consilience("score", runs / "majority")
-    assert err.count(sentence) == 1
-
-
 def read(text, tree, **about):
     """A pattern with its tree: ``word/lemma/pos/tag/label/head`` for every word."""
     words = [entry.split("/") for entry in tree.split()]

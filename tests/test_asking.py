@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks import ScoringFunction
+from checks import served
 from consilience import Scores
-from consilience.core.errors import Connection, ConsilienceError
+from consilience.core.errors import ConsilienceError
 from consilience.core.items import Ask, Item
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.endpoints.client import Client
 from consilience.options.commands import ProbeOptions
 from consilience.plans.asking import judge
 from consilience.probing import probe, sample, sample_size
@@ -173,20 +172,6 @@ class WaveringServer:
             is_first = self.times[prompt] == 1
         score = -1.0 - zlib.crc32(prompt.encode()) % 9973 / 1000
         return completion(body, model="replayed", score=score if is_first else -score)
-
-
-def served(url, **connection):
-    """A model of facts behind a URL."""
-    client = Client(Connection(url, **connection))
-
-    def totals_of(sentences):
-        ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
-        by_row = dict(client.each(ask, sentences))
-        return [by_row[at]["score"] for at in range(len(sentences))]
-
-    model = ScoringFunction(totals_of)
-    model.client = client
-    return model
 
 
 def options(folder, **more):

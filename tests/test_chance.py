@@ -202,32 +202,6 @@ def test_the_order_of_options_in_the_file_and_of_items_changes_no_number(seed):
     same_numbers(numbers(grid), numbers(chosen(grid, np.arange(seed + 1)[::-1])))
 
 
-ROTATIONS = ("ABC", "BCA", "CAB")
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_files_whose_questions_begin_with_another_option_have_the_same_numbers(seed):
-    """What the file rotated by r shows in one rotation is what the first file shows in another."""
-    grid = drawn_questions(seed, 9, ROTATIONS, (3,))
-    steps = np.random.default_rng(seed).integers(0, 3, 9)
-    rows, variants = np.arange(9)[:, None], (np.arange(3) + steps[:, None]) % 3
-    answers, golds = (
-        np.where(codes >= 0, (codes - steps[:, None]) % 3, -1)
-        for codes in (grid.answers[rows, variants], grid.golds[rows, variants])
-    )
-    options = (np.arange(3) + steps[:, None, None]) % 3
-    shares = np.take_along_axis(
-        grid.distributions[rows, variants], np.broadcast_to(options, (9, 3, 3)), 2
-    )
-    moved = replace(
-        grid, answers=answers, golds=golds, asked=grid.asked[rows, variants], distributions=shares
-    )
-    names = ["consistency", "corrected_consistency", "chance_consistency", "label_kappa"]
-    names += ["total_variation", "chance_total_variation", "top_answer", "mean_accuracy"]
-    first, second = ({name: numbers(of)[name] for name in names} for of in (grid, moved))
-    same_numbers(first, second)
-
-
 @pytest.mark.parametrize("items", [2, 3, 8])
 @pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 3, 4)])
 def test_a_model_of_places_is_at_chance_and_a_right_one_is_above(items, sizes):

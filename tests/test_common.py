@@ -169,14 +169,6 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
         assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows_of(data_of(page)))
 
 
-def test_equal_runs_differ_in_nothing(tmp_path):
-    one, two = (quiz(tmp_path, name, BASE) for name in ("one", "two"))
-    other = quiz(tmp_path, "other", ("g q1 a ab ba", *BASE[1:]))  # options in another order
-    compared = cs.compare(one, two, other)
-    assert compared.table["difference"].drop_nans().abs().max() == 0
-    assert compared.flips().tables["answers"].is_empty()
-
-
 ASKED = {
     "facts": ("mini", {"limit": 3}),
     "edges": ("hostile", {}),

@@ -163,22 +163,6 @@ def test_an_interval_over_fewer_than_five_facts_or_relations_is_not_shown(facts,
     assert math.isnan(low) != shown
 
 
-def test_runs_with_another_limit_are_compared_on_the_facts_that_both_have(consilience, tmp_path):
-    probe = ("probe", "-m", "baseline:majority", "--groups", "capital", "-o")
-    consilience(*probe, "few", "--limit", 4)
-    consilience(*probe, "all")
-    consilience(*probe[:4], "continent", "-o", "other")
-    for first, second in (("few", "all"), ("all", "few")):
-        status, out, err = consilience("compare", first, second, "--by", "metric", "--json")
-        assert status == 0
-        assert "Compared on the 36 queries (4 facts) that all runs have" in err + out
-        rows = json.loads(out)["differences"]
-        assert {row["n"] for row in rows if row["metric"] == "accuracy"} == {1, 4}
-    err = refusal(consilience, "compare", "other", "all")
-    assert "no query that all runs have: baseline:majority (other) has" in err
-    assert "Probe all models with the same --suite" in err
-
-
 # -- changed answers ------------------------------------------------------------------------------
 
 

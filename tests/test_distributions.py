@@ -107,18 +107,6 @@ def test_calibration_by_hand():
         assert metric(grid_of([[NONE, [0.6, 0.4]]])) is None
 
 
-def test_an_overconfident_model_has_an_error_of_its_excess():
-    """400 answers, right with their probability less 25 points; 40 models."""
-    generator, found = np.random.default_rng(2), []
-    for _ in range(40):
-        sure = generator.uniform(0.5, 1, 400)
-        is_right = generator.random(400) < sure - 0.25
-        shares = np.where(is_right, sure, 1 - sure)
-        grid = grid_of(np.stack([shares, 1 - shares], axis=1)[:, None])
-        found.append(value(calibration_error, grid))
-    assert np.mean(found) == pytest.approx(0.25, rel=0.1)
-
-
 def test_bins_have_equal_size_and_at_least_twenty_answers():
     sizes = {n: [len(of) for of in bins_of(np.linspace(0, 1, n))] for n in (5, 60, 1000)}
     assert sizes[5] == [5] and sizes[60] == [20] * 3 and len(sizes[1000]) == 15

@@ -567,17 +567,6 @@ def test_logs_of_facts_have_the_most_probable_candidate(consilience, tmp_path):
     assert answers == best
 
 
-def test_several_languages_are_read_in_their_own(consilience, tmp_path):
-    """Every answer is the gold as its pattern writes it."""
-    options = ["--groups", "capital", "--limit", "3", "--out", "e.jsonl"]
-    output(consilience, "suite", "export", "mini-languages", *options)
-    words = cs.load_suite("mini-languages")["capital"].candidates.words
-    rows = [json.loads(line) for line in Path("e.jsonl").read_text().splitlines()]
-    rows = [of | {"answer": of["candidates"][words.index(of["gold"])]} for of in rows]
-    result = cs.score(write(tmp_path / "a.jsonl", rows), "mini-languages")
-    assert {*result.metrics.filter(metric="consistency", over="group")["value"]} == {1}
-
-
 PAIRS = "sentence1\tsentence2\tlabel\nRome is old.\tRome is.\tentailment\nA dog.\tA cat.\tnot_entailment\n"
 
 

@@ -26,7 +26,6 @@ from reference import QUERIES, words_of, written
 from replay_server import completion, replay
 from scoring_server import (
     LIES,
-    LLAMA_CPP_PYTHON,
     OPENAI,
     SGLANG,
     VLLM,
@@ -468,16 +467,6 @@ def test_scores_are_not_called_exact_where_equal_requests_differ(folder):
         model = facts_at(server.url, folder)
     assert model.proof.repeated > 0.01
     assert "exact" not in model.notes[0] and "--concurrency 1" in model.notes[0]
-
-
-def test_a_server_without_a_tokenizer_says_what_is_missing(folder):
-    with scoring_server(folder, OPENAI) as server:
-        refused("name the tokenizer of the model with --tokenizer", facts_at, server.url)
-
-
-def test_a_server_that_takes_no_token_ids_is_refused(folder):
-    with scoring_server(folder, LLAMA_CPP_PYTHON) as server:
-        refused("prompt: expected a text", facts_at, server.url, folder)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from checks import ScoringFunction, refused
+from checks import refused, served
 from conftest import cases
 from consilience.core.errors import Connection, ConsilienceError
 from consilience.endpoints import REPLIES, Journal, Usage, cost_in_words, cost_record
@@ -22,22 +22,6 @@ from replay_server import client_of, completion, first, raw, replay
 def score(path, body, headers):
     """A score of any text, always the same."""
     return completion(body, score=-float(zlib.crc32(body["prompt"].encode()) % 97))
-
-
-def served(url):
-    """A model of facts behind a URL."""
-    client = Client(Connection(url))
-
-    def totals_of(sentences):
-        totals = [0.0] * len(sentences)
-        ask = lambda text: client.post("completions", {"prompt": text})  # noqa: E731
-        for at, reply in client.each(ask, sentences):
-            totals[at] = reply["score"]
-        return totals
-
-    model = ScoringFunction(totals_of)
-    model.client = client
-    return model
 
 
 def options(folder, limit=2):

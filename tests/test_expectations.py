@@ -10,8 +10,6 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import consilience as cs
 from checks import output, refused
@@ -32,7 +30,6 @@ from consilience.models.functions import Function
 from consilience.options.commands import ProbeOptions
 from consilience.plans.factors import factors_of
 from consilience.probing import probe
-from consilience.report.analysis_tables import violation_examples
 from consilience.report.comparison_tables import comparison_table
 from consilience.runs.run import Run
 from consilience.suites import check_suite
@@ -262,29 +259,6 @@ def test_clusters_are_connected_components():
     assert tallies["violation_rate", "different"].clusters.names.tolist() == ["d"]
 
 
-OPPOSITE = {("yes",): ("no",), ("no",): ("yes",)}
-ANSWERS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
-
-
-@settings(deadline=None)
-@given(ANSWERS)
-def test_kinds_of_yes_and_no_agree_with_each_other(pairs):
-    """same and different are complements; implied the other one is different.
-
-    Chance of same is how often the last answer of another pair differs from the first one.
-    """
-    letters, by_kind = ["ny"[first] + "ny"[second] for first, second in pairs], {}
-    for kind in ("same", "different", "implied"):
-        rules = OPPOSITE if kind == "implied" else {}
-        by_kind[kind] = rates(*pairs_of(kind, letters, rules=rules))
-    others = [one[0] == other[1] for one, other in itertools.permutations(pairs, 2)]
-    agree = np.mean(others) if others else np.nan
-    rate = np.mean([first != second for first, second in pairs])
-    assert by_kind["same"] == pytest.approx([rate, 1 - agree], nan_ok=True)
-    for kind in ("different", "implied"):
-        assert by_kind[kind] == pytest.approx([1 - rate, agree], nan_ok=True)
-
-
 # The suites in examples/.
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples/consistency").glob("*/questions.csv"))
@@ -469,26 +443,6 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     shutil.rmtree(folder)
     assert cs.open_run(run).metrics.equals(counted.metrics)
     assert len(Run.open(run).suite.expectations) == 4
-
-
-def test_a_prompt_of_a_chat_is_shown_without_its_special_tokens():
-    """ChatML, Llama 3, Gemma, Mistral and Zephyr; what is no special token stays."""
-    about = "Question: Is <b>A</b> not true?\n[1] a|b\nAnswer:"
-    chats = [
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
-        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>",
-        "<bos><start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
-        "<s>[INST] {} [/INST]",
-        "<|user|>\n{}</s>\n<|assistant|>\n",
-    ]
-    for chat in chats:
-        prompts = [chat.format(text) for text in ("Question: Is A true?\nAnswer:", about)]
-        same = {"group": "g", "kind": "same", "example": 1, "variant": "v", "prompt": prompts}
-        own = {"item": ["a", "b"], "answer": ["yes", "no"], "permitted": ["", "yes"]}
-        (examples,) = violation_examples(pl.DataFrame(same | own))
-        assert [row[0] for row in examples.rows] == [
-            "Question: Is A true? / Answer:", "Question: Is <b>A</b> not true? / [1] a|b / Answer:",
-        ]  # fmt: skip
 
 
 def test_two_runs_are_compared(folder):

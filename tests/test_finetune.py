@@ -21,14 +21,13 @@ from transformers import (
     set_seed,
 )
 
-from checks import output, refused
+from checks import refused
 from conftest import SENTENCES, WORDS, _tokenizer, cases
 from consilience import ConsilienceError
 from consilience.core.errors import Loading
 from consilience.core.items import TextPair
 from consilience.models import classifier
 from consilience.models.classifier import (
-    FILE,
     PairFormat,
     PairInput,
     collate,
@@ -567,39 +566,3 @@ def test_what_is_wrong_is_one_message(
     if "rt" in options:
         out = consilience(*asked, *options, "--json")[1]
         assert json.loads(out)["error"]["found"] == "no task 'rt'"
-
-
-def klue(path, count, seed):
-    """A file as KLUE's: the last word of the hypothesis says the label."""
-    rows = [
-        {"guid": f"klue-nli-v1_{pair.item:0>5}", "genre": "NSMC", "premise": pair.first,
-         "hypothesis": pair.second, "gold_label": pair.label, "author": pair.label,
-         "label2": "", "label3": ""}
-        for pair in make(count, TASKS["klue-nli"], seed).items
-    ]  # fmt: skip
-    path.write_text(json.dumps(rows), encoding="utf-8")
-    return path
-
-
-def test_klue_from_the_file_to_the_numbers(consilience, plain, tmp_path):
-    """Half of the validation pairs choose the checkpoint, and the same half is asked."""
-    out = output(
-        consilience, "finetune", "--model", plain, "--task", "klue-nli", "--train", klue(tmp_path / "t.json", 48, 0),
-        "--validation", f"{klue(tmp_path / 'v.json', 24, 1)}#1", "--seeds", "0",
-        "--learning-rate", "6e-3", "--batch-size", "8", "--epochs", "2", "--device", "cpu",
-        "--out", tmp_path / "o", "--json",
-    )  # fmt: skip
-    (trained,) = json.loads(out)["seeds"]
-    reached = trained["klue-nli"]
-    assert reached > 0.6, "the last word gives it away; guessing is 1/3"
-    assert '"전제"' in (tmp_path / "o/seed-0/klue-nli" / FILE).read_text(encoding="utf-8")
-    out = output(
-        consilience, "probe", "--model", tmp_path / "o/seed-0", "--suite", "klue-nli", "--data",
-        f"{tmp_path / 'v.json'}#1", "--device", "cpu", "--out", tmp_path / "p", "--json",
-    )  # fmt: skip
-    numbers = {
-        (row["metric"], row["level"]): (row["value"], row["n"])
-        for row in json.loads(out)["metrics"] if row["group"] == "klue-nli"
-    }  # fmt: skip
-    assert numbers["accuracy", ""] == (reached, 12)
-    assert all(0 <= numbers["consistency", form][0] <= 1 for form in ("reverse", "signal"))

@@ -210,12 +210,6 @@ def test_an_answer_of_a_call_is_kept_whatever_the_next_call_does():
     assert table["answer"].to_list() == ["6379"] * 6
 
 
-def test_the_first_text_that_matches_no_answer_is_named():
-    cs.ask_suite(PORTS, model := Function(lambda text: "x"))
-    said = "texts that match no answer are wrong: 'x' to 'Redis listens on port ___.'"
-    assert model.notes == [said]
-
-
 def test_a_template_shows_the_sentence_and_the_candidates():
     seen = []
     template = "Choose from {candidates}: {sentence}"

@@ -174,12 +174,6 @@ def test_questions_are_gated_together_and_by_factor(tmp_path):
     assert (factor.kind, factor.level, factor.value) == ("factor", "order", one)
 
 
-def test_models_that_read_no_question_are_noted():
-    run = cs.evaluate("mini", "baseline:majority", groups=["capital"])
-    notes = cs.gate(run, rule=["consistency >= 0.8"]).notes
-    assert any("over 90 % of the answers are the same word" in note for note in notes)
-
-
 def test_what_cannot_be_checked_is_an_error_in_the_junit_file_too(tmp_path):
     """An unfinished run, and one that is not there; a file of another kind is not replaced."""
     run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")

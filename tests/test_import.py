@@ -10,7 +10,6 @@ import pytest
 from checks import output, refusal, refused
 from conftest import cases
 from consilience import load_suite
-from consilience.authoring.checks import normal_form
 from consilience.authoring.importing import import_patterns, with_rows, write_proposals
 from consilience.suites import check_suite
 
@@ -191,8 +190,3 @@ def test_the_command_says_what_it_did(consilience, tmp_path):
     status, out, _ = consilience("suite", "import", "facts.csv", "--into", "new")
     assert status == 2 and "facts.csv:2: the relation 'moon' has no pattern, so 1 fact" in out
     assert "suite import TABLE --into FOLDER" in refusal(consilience, "suite", "check", "facts.csv")
-
-
-def test_the_normal_form_of_a_pattern_is_its_own():
-    for text in ("[X]  Is [Y] !", "[X] é [Y]", "[Y], [X]"):
-        assert normal_form(normal_form(text)) == normal_form(text)

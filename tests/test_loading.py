@@ -210,14 +210,6 @@ def test_loading_shows_nothing_in_python(model_folder, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_loading_is_one_plain_line_on_the_command_line(consilience, model_folder):
-    folder = model_folder("bert")
-    for model, lines in ((folder, [f"loading {folder} ..."]), ("baseline:majority", [])):
-        asked = ("--groups", "capital", "--limit", "1", "--json", "--out", f"run-{len(lines)}")
-        status, _, err = consilience("probe", "--model", model, *asked)
-        assert (status, [line for line in err.splitlines() if "oading" in line]) == (0, lines)
-
-
 def test_an_encoder_without_a_trained_head_is_refused(model_folder, tmp_path):
     source = model_folder("bert")
     BertModel.from_pretrained(source).save_pretrained(tmp_path)

@@ -365,10 +365,17 @@ def test_comparisons_and_examples_are_in_the_words_of_questions(consilience, qui
     assert first == second, "details by metric have the interval of the summary"
 
 
-def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share():
-    chat = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWho?\nA. {}<|im_end|>\n"
-    lines = in_one_line([chat.format("I"), chat.format("you")], shared=False)
-    assert lines == ["Who? / A. I", "Who? / A. you"]
+@pytest.mark.parametrize("chat", [
+    "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
+    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>",
+    "<bos><start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n", "<s>[INST] {} [/INST]",
+    "<|user|>\n{}</s>\n<|assistant|>\n",
+])  # fmt: skip
+def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_share(chat):
+    """ChatML, Llama 3, Gemma, Mistral and Zephyr; what is no special token stays."""
+    prompts = [chat.format(f"Who?\n[1] <b>a</b>|b\nA. {name}") for name in ("I", "you")]
+    shown = ["Who? / [1] <b>a</b>|b / A. I", "Who? / [1] <b>a</b>|b / A. you"]
+    assert in_one_line(prompts, shared=False) == shown
     assert in_one_line(["Solved.\nWho?", "Solved.\nWhere?"]) == ["Who?", "Where?"]
     assert in_one_line([]) == []
 

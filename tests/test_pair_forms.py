@@ -10,7 +10,7 @@ from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, changed_answer
 from consilience.core.items import TextPair
 from consilience.plans.asking import query_table
 from consilience.plans.pairs import present_pairs
-from consilience.suites.pairs import Perturbation, chosen, original
+from consilience.suites.pairs import chosen, original
 from pair_builders import (
     FORMS,
     MRPC,
@@ -44,20 +44,6 @@ def test_a_pair_of_which_a_form_is_too_long_is_not_asked(family, longest, load, 
     for (reason,), most in zip(reasons, sizes, strict=True):
         assert (reason is None) == (most <= longest)
         assert reason is None or reason.endswith(f" tokens, and the model takes {longest}")
-
-
-@pytest.mark.parametrize("second", ["Oslo", "Rome " * 5])
-def test_a_perturbation_may_rename_an_indicator(second, load):
-    def apply(form):
-        names = zip(form, ("Paris", "Rome"), strict=True)
-        return tuple(replace(of, indicator=name) for of, name in names)
-
-    perturbations = {"changed": Perturbation("changed", "for a test", apply)} | chosen(["reverse"])
-    pair = TextPair("0", "Rome " * 5, second, SAME[0])
-    ((whole, renamed, turned),) = shown(present([pair], perturbations, load("bert")))
-    assert [segment.indicator for segment in renamed] == ["Paris", "Rome"]
-    assert [segment.sentence for segment in renamed] == [segment.sentence for segment in whole]
-    assert turned == whole[::-1]
 
 
 def changes_of(answers):

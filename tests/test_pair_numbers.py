@@ -3,13 +3,12 @@
 import math
 
 import numpy as np
-import polars as pl
 import pytest
 
 from checks import refused
 from conftest import cases, number
 from consilience import measure
-from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics import differences
 from consilience.metrics.differences import FORM_CHANGE_SCHEMA
 from consilience.metrics.measure import CheckedAnswers
@@ -22,7 +21,6 @@ from pair_builders import (
     measured,
     numbered,
     row_of,
-    shuffled,
     suite_of,
     table,
 )
@@ -61,19 +59,6 @@ def test_numbers_by_hand(case):
         assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes
 
 
-def test_runs_are_compared_on_the_items_that_both_have():
-    """An item with another gold or another first sentence is another item."""
-    whole, known = table(HAND), table(HAND[:-1])
-    others = [known, *(table([*HAND[:-1], last]) for last in LAST)]
-    alone = comparable(compared(known, known))
-    for other in others:
-        assert comparable(compared(whole, other)) == alone
-        assert comparable(compared(other, whole)) == alone
-
-
-LAST = [("8", "yes", ["yes"] * 3), ("7", "no", ["yes"] * 3), (*HAND[-1], "another sentence")]
-
-
 def test_a_form_that_one_run_lacks_is_left_out():
     two = table([(item, gold, said[:2]) for item, gold, said in HAND], FORMS[:2])
     row = row_of(compared(table(HAND), two), "consistency", "signal")
@@ -81,39 +66,10 @@ def test_a_form_that_one_run_lacks_is_left_out():
     assert math.isnan(row["difference"])
 
 
-def test_runs_without_a_common_query_are_refused():
-    refused("no query that all runs were asked", compared, table(HAND), table(HAND, group="u"))
-
-
 def test_a_form_or_group_that_the_suite_does_not_have_is_refused():
     suite = suite_of(table(HAND))
     for other in (table(HAND, ("original", "reverse", "dash")), table(HAND, group="u")):
         refused("no variant 'dash'|has no .* 'u'", measure, other, suite, "strict")
-
-
-def test_the_order_of_rows_does_not_matter():
-    run, mixed = table(HAND), shuffled(table(HAND[::-1]))
-    assert comparable(measured(mixed, positive="yes")) == comparable(measured(run, positive="yes"))
-    other = answers_of("yyynnnny", "yyyyynny", "ynnynnyy", "yyynynnn")
-    assert comparable(compared(mixed, other)) == comparable(compared(run, shuffled(other)))
-
-
-def test_items_with_the_same_first_sentence_are_drawn_together():
-    """40 items, every second four of them changed: as 10 first sentences they say much less."""
-    alone = numbered("y" * 40, "y" * 40, "yyyynnnn" * 5)
-    together = [(*row, f"s{at // 4}") for at, row in enumerate(alone)]
-    of = [measured(table(rows, FORMS[:2])) for rows in (alone, together)]
-    first, second = (row_of(each, "consistency", "reverse") for each in of)
-    assert first["value"] == second["value"] == 1 / 2
-    assert second["high"] - second["low"] > 1.6 * (first["high"] - first["low"]), "twice, if many"
-
-
-def test_the_same_runs_do_not_differ():
-    comparison = compared(table(HAND), table(HAND[::-1]))
-    assert dict(comparison.schema) == COMPARISON_SCHEMA
-    known = comparison.filter(pl.col("difference").is_not_nan())
-    assert (set(known["difference"]), set(known["p"].drop_nans())) == ({0}, {1})
-    assert {"accuracy", "consistency", "corrected_consistency"} <= set(comparison["metric"])
 
 
 SAID = "yn" * 15

@@ -16,7 +16,7 @@ from conftest import SENTENCES, cases
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.results.reporting import report
 from consilience.runs.run import Run, read_answers
-from consilience.suites.pairs import PERTURBATIONS, TASKS, t5_original
+from consilience.suites.pairs import TASKS, t5_original
 from pair_builders import (
     FORMS,
     MRPC,
@@ -86,21 +86,6 @@ def test_a_run(consilience, classifier, perturb, tmp_path):
     assert "asking: 24 queries in " in err
 
 
-def test_what_is_there_is_not_asked_again(classifier, perturb, tmp_path):
-    model = classifier("bert", SAME)
-    assert perturb(model)[0] == 0
-    before, metrics = stamps(tmp_path / "run"), (tmp_path / "run" / "metrics.csv").read_bytes()
-    output(perturb, model)
-    assert stamps(tmp_path / "run") == before
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    assert perturb(classifier("bert", SAME, seed=1))[0] == 2
-    assert stamps(tmp_path / "run") == before
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-    (tmp_path / "run" / "answers" / "0.parquet").write_bytes(b"broken")
-    assert perturb(model)[0] == 0
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == metrics
-
-
 def test_a_folder_with_brackets_in_its_name(classifier, perturb, tmp_path):
     """They are no pattern of file names: what is there is found."""
     model, data = classifier("bert", SAME), tmp_path / "pairs[1].parquet"
@@ -133,35 +118,6 @@ def test_a_seed_that_finetune_wrote_is_a_run(finetuned, perturb, consilience, tm
     assert (status, "another run: its model" in err) == (2, True)
     err = refusal(consilience, "analyze", "patterns", tmp_path / "seed-1")
     assert "a run of sentence pairs; expected a run of facts." in " ".join(err.split())
-
-
-def test_runs_with_other_pairs_are_compared_on_those_of_both(
-    classifier, perturb, consilience, tmp_path
-):
-    """Of a sample its pairs; a pair with another first sentence or label is another query."""
-    model, other = classifier("bert", SAME), tmp_path / "other.jsonl"
-    assert perturb(model, out="one")[0] == perturb(model, "--limit", 5, out="five")[0] == 0
-    rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
-    for name, changes in (("first", {"sentence1": "Oslo"}), ("label", {"label": 0})):
-        changed = [*rows[:3], rows[3] | changes, *rows[4:]]
-        other.write_text("".join(json.dumps(row) + "\n" for row in changed))
-        assert perturb(model, data=other, out=name)[0] == 0
-    for name, items in (("five", 5), ("first", 7), ("label", 7)):
-        _, _, err = consilience("compare", tmp_path / "one", tmp_path / name)
-        assert f"Compared on the {3 * items} queries ({items} " in err
-
-
-def test_every_perturbation(classifier, perturb, tmp_path):
-    model = classifier("llama", SAME)
-    output(perturb, model, "--perturbations", "all")
-    every = metrics_of(tmp_path / "run")
-    assert set(every.filter(pl.col("kind") != "count")["level"]) == {"", *PERTURBATIONS}
-    assert perturb(model, "--perturbations", "signal,reverse", out="two")[0] == 0
-    two = metrics_of(tmp_path / "two")
-    for form in FORMS[1:]:
-        for name in ("value", "low", "high"):
-            one, other = (row_of(each, "consistency", form)[name] for each in (every, two))
-            assert one == other
 
 
 def test_halves_and_samples(classifier, perturb, tmp_path):

@@ -86,28 +86,6 @@ def test_options_that_a_run_does_not_have_are_not_ignored(consilience, probed, o
     assert message in refusal(consilience, "score", probed("first"), *options)
 
 
-def test_runs_in_other_variants_are_not_compared(consilience, probed):
-    one = probed("first")
-    two = probed("first", "--vary", "order=rotations", name="orders")
-    said = refusal(consilience, "compare", one, two)
-    assert "no query that all runs have" in said
-
-
-def test_runs_of_questions_are_compared_and_reported(consilience, probed, tmp_path):
-    one, two = probed("random"), probed("oracle")
-    rows = json.loads(output(consilience, "compare", one, two, "--json"))["differences"]
-    micro = [row for row in rows if row["over"] == "all" and row["kind"] == "whole"]
-    assert {row["metric"]: row["second_value"] for row in micro}["consistent_accuracy"] == 1
-    page = tmp_path / "page.html"
-    output(consilience, "report", one, two, "--out", page)
-    text = re.sub(r"<(script|style).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert "5 questions" in text
-    words = re.sub(r"<[^>]+>", " ", text)
-    assert re.findall(r".{0,40}\b(?:relations|facts)\b.{0,40}", words) == []
-    output(consilience, "report", one, "--out", page)
-    assert "Question: Who wrote Hamlet?" in page.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(("options", "message"), cases("probe_questions_bad"))
 def test_wrong_options_are_refused_before_a_question(consilience, quiz, tmp_path, options, message):
     out = tmp_path / "run"
@@ -128,13 +106,6 @@ def test_factors_make_variants(consilience, quiz, vary, variants):
     arguments = ("--model", "baseline:first", "--suite", quiz, "--groups", "nature")
     out = output(consilience, "probe", *arguments, *options, "--dry-run", "--json")
     assert json.loads(out)["plan"]["variants"].startswith(f"{variants} variants (")
-
-
-def test_questions_with_and_without_options_need_groups_of_their_own(consilience, quiz):
-    with quiz.open("a", encoding="utf-8") as file:
-        file.write("Where is the Louvre?,,,Paris,culture\n")
-    said = refusal(consilience, "probe", "--model", "baseline:first", "--suite", quiz)
-    assert "the group 'culture' has questions with options and without" in said
 
 
 def of_groups(count):

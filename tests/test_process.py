@@ -70,14 +70,6 @@ def test_a_usage_error_quotes_an_argument_as_a_terminal_may_show_it(arguments, c
     assert len(err) < 10_000
 
 
-def test_data_does_not_reach_the_terminal_raw(consilience, tmp_path):
-    folder = tmp_path / "r\x1b[2J"
-    run = ("probe", "--model", "baseline:oracle", "--groups", "sport", "-n", 2, "--out", folder)
-    status, out, err = consilience(*run)
-    assert (status, "\x1b" in out + err) == (0, False)
-    assert "Report: " in out and "\ufffd[2J" in out
-
-
 @pytest.mark.parametrize("arguments", ["--help", "suite list"])
 def test_a_reader_that_has_enough_gets_no_message(arguments):
     with start(*arguments.split()) as process:

@@ -20,19 +20,10 @@ from conftest import ROOT
 from consilience import cli
 from consilience.testing import Answers, assert_consistent
 from pair_builders import save_classifier, write_pairs
+from test_functions import PORTS
+from test_functions import replies as ports
 
 MAJORITY = "baseline:majority"
-PORTS = cs.Suite.from_patterns(
-    ["[X] listens on port [Y].", "The port of [X] is [Y]."],
-    {"Redis": "6379", "PostgreSQL": "5432", "MySQL": "3306"}, name="ports",
-)  # fmt: skip
-
-
-def ports(prompts):
-    """Right about Redis in both patterns, about PostgreSQL in one, silent about MySQL in one."""
-    replies = {"Redis": ["6379"] * 2, "PostgreSQL": ["5432", "It depends"], "MySQL": ["6379", " "]}
-    names = [next(name for name in replies if name in prompt) for prompt in prompts]
-    return [replies[name][one.startswith("The")] for name, one in zip(names, prompts, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +40,9 @@ def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
     shown = result._repr_markdown_()
     assert f"| Accuracy | {result.summary.rows[0].value * 100:.1f} |" in shown
     assert "| metric | % | 95 % CI |" in shown and "<" not in shown
+    chart = result.plot()
+    assert chart._repr_html_() == chart.svg and "currentColor" in chart.svg
+    assert "baseline:majority" in chart.about and chart.svg.endswith("</svg>")
 
 
 def test_the_numbers_are_a_frame_of_either_library(result):
@@ -58,12 +52,6 @@ def test_the_numbers_are_a_frame_of_either_library(result):
     value = result.metrics.filter(metric="accuracy", over="mean", kind="whole")["value"].item()
     assert frame.query("metric == 'accuracy' and over == 'mean'")["value"].iloc[0] == value
     assert result.answers.height == 15 * 4 * 9
-
-
-def test_figures_are_charts_of_their_own(result):
-    chart = result.plot()
-    assert chart._repr_html_() == chart.svg and "currentColor" in chart.svg
-    assert "baseline:majority" in chart.about and chart.svg.endswith("</svg>")
 
 
 def test_a_run_without_a_folder_lives_as_long_as_its_result(capsys):
@@ -149,6 +137,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
     (lambda: cs.gate("run", rule={"accuracy >= 0.5": 1}), "^rule: a value of type dict; expected"),
     (lambda: cs.evaluate("mini", MAJORITY, groups={"capital": 1}), "^groups: a value of type dict"),
     (lambda: cs.evaluate(3, MAJORITY), "a suite of type int; expected the name of a suite, a fold"),
+    (lambda: cs.evaluate(ports, "mini"), "a suite of type function; expected the name of a suite"),
     (lambda: cs.evaluate(FRAME, MAJORITY),
      r"^a frame of facts; .* Make a suite of it with cs\.Suite\.from_frame\(frame\)\.$"),
     (lambda: cs.evaluate("mrpc", MAJORITY, data=FRAME),
@@ -211,16 +200,6 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
         assert sum(lines) <= 24, repr(value)[:300]
 
 
-def test_commands_take_their_options_as_keywords(tmp_path):
-    cs.evaluate(PORTS, "baseline:random", out=tmp_path / "run")
-    analysis = cs.analyze_patterns(str(tmp_path / "run"), groups="ports")
-    assert set(analysis.tables) == {"patterns", "pairs"}
-    cs.reproduce_table("pararel-table-1", out=tmp_path, dry_run=True)
-    assert cs.write_report(tmp_path / "run", str(tmp_path / "page.html")).is_file()
-    assert cs.suite_stats(PORTS).facts["facts"] == 3
-    assert "mini" in cs.list_suites()
-
-
 def test_every_function_takes_a_result_as_a_run(tmp_path):
     few = {"groups": ["capital", "painter", "borders"], "limit": 4}
     result, other = (cs.evaluate("mini", each, **few) for each in (MAJORITY, "baseline:random"))
@@ -230,6 +209,7 @@ def test_every_function_takes_a_result_as_a_run(tmp_path):
     assert cs.analyze_patterns(result).tables["patterns"].height and cs.analyze_examples(result)
     assert cs.open_run(result).metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
+    assert cs.suite_stats(PORTS).facts["facts"] == 3
     for make in (result.report, lambda page: cs.write_report(result, page)):
         refused(r"a page in '\.pdf'; expected \.html", make, tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()
@@ -405,10 +385,6 @@ def test_an_item_without_two_answers_fails_with_the_reason(file):
     lone = "land has no two answers to compare: it has one variant"
     with pytest.raises(AssertionError, match=lone):
         assert_consistent(cat, file, vary="paraphrase=all")
-
-
-def test_a_model_in_place_of_a_suite_is_refused(file):
-    refused("a suite of type function; expected the name of a suite", cs.evaluate, cat, file)
 
 
 TESTS = """

@@ -9,7 +9,6 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal, refused
-from conftest import cases
 from consilience import Suite, load_suite, new_suite
 from consilience.runs.run import Run
 from consilience.suites.facts import sample_facts
@@ -108,23 +107,6 @@ def test_no_distractor_is_right_too_or_a_part_of_the_gold():
                 assert option.text not in fact.subject
 
 
-def test_open_questions_are_those_with_one_right_answer():
-    """Of 885 facts, 75 are neighbours and 52 are one of several languages."""
-    questions = mini_questions("mini-open")
-    left_out = len(MINI["borders"].facts) + len(MINI["co_official_language"].facts)
-    assert len(questions) == 885 - left_out == 758
-    assert len(questions.groups) == 13
-    assert all(not question.options for question in questions.items)
-    asked = {one.item: (one.gold, one.paraphrases) for one in QUESTIONS.items}
-    assert all(asked[one.item] == (one.gold, one.paraphrases) for one in questions.items)
-
-
-@pytest.mark.parametrize(("item", "aliases"), cases("spellings"))
-def test_full_names_and_other_spellings_count(item, aliases):
-    by_item = {question.item: question for question in mini_questions("mini-open").items}
-    assert by_item[item].gold.aliases == tuple(aliases)
-
-
 def test_the_bundled_suites_are_those_that_were_checked():
     """A change of the data needs a new reading (docs/suites.md) and new digests."""
     digests = {name: mini_questions(name).digest[:12] for name in QUESTION_SUITES}
@@ -200,17 +182,6 @@ def test_too_many_distractors_and_a_sample_are_refused():
     refused("2 wrong candidates for 'Switzerland'", questions_of_relation, speaks(), 3)
     suite = Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)
     refused("2 of 5 facts of the relation 'speaks'", questions_of_suite, sample_facts(suite, 2, 0))
-
-
-def test_a_whole_suite_has_a_group_for_each_relation():
-    suite = load_suite("mini")
-    questions = questions_of_suite(suite, 3)
-    assert list(questions.groups) == [relation.id for relation in suite.relations]
-    assert len({question.item for question in questions.items}) == len(questions)
-    assert {len(question.options) for question in questions.items} == {4}
-    for relation in suite.relations:
-        of_facts = [fact.object for fact in relation.facts]
-        assert [one.gold.text for one in questions.groups[relation.id]] == of_facts
 
 
 TABLE = """group,question,question_2,answer,aliases,options

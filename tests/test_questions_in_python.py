@@ -96,17 +96,6 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
     assert (tmp_path / "run" / "answers" / "0.parquet").stat().st_mtime_ns == before
 
 
-def test_a_result_has_figures_a_page_and_factors(tmp_path, result):
-    assert micro(result, "consistency", "paraphrase") == 1
-    assert micro(result, "consistency", "order") == 0
-    drawn = result.plot()
-    assert drawn.about == "choose_a: consistency of each group" and "relation" not in drawn.svg
-    page = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "2 groups, 3 questions" in page and "order=BCA" in page
-    table = cs.analyze_factors(result).tables["consistency"]
-    assert table.select("factor", "value").rows() == [("paraphrase", 1.0), ("order", 0.0)]
-
-
 def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_path):
     """Answers as texts, in a frame with all that is needed; the result is a run as any other."""
     options = {one.item: [option.text for option in one.options] for one in questions.items}
@@ -166,12 +155,6 @@ def test_a_scored_frame_is_called_by_its_model(result):
     answers = result.answers.filter(order="ABC").select("item", "gold", "answer", "paraphrase")
     assert repr(cs.score(answers.with_columns(model=pl.lit("a/gpt")))).startswith("gpt on ")
     assert repr(cs.score(answers)).startswith("answers on ")
-
-
-def test_a_file_of_questions_is_no_suite_of_facts(tmp_path):
-    path = tmp_path / "quiz.csv"
-    path.write_text("question,answer\nq,a\n")
-    refused("is a suite of questions; .* load_questions", cs.load_suite, path)
 
 
 @pytest.mark.parametrize(("first", "gold"), [

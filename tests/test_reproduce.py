@@ -730,10 +730,3 @@ def test_p_is_adjusted_over_all_claims(tmp_path):
     p = [row["ours"] for (_, _, column), row in found.items() if column == "p (t)"]
     adjusted = [row["ours"] for (_, _, column), row in found.items() if column == "p (Holm)"]
     assert adjusted == pytest.approx(holm(p))
-
-
-def test_the_screen_shows_the_claims_as_rows(consilience, tmp_path):
-    out = output(consilience, "reproduce", "calum-claims", "--out", tmp_path)
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    at = lines.index("smaller models, small sets: C_S (paper) 6 - - - - - -")
-    assert lines[at + 1].startswith("smaller models, small sets: C_S (ours) 3 6 -1.5 3 ")

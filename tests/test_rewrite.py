@@ -15,8 +15,6 @@ from consilience.authoring.rewriting import DRAWN, draft_rewrites, drafts_by_rul
 from consilience.options.commands import RewriteOptions
 from consilience.suites.questions import Questions
 from replay_server import replay
-from scoring_server import VLLM, scoring_server
-from test_prompted import CHAT
 
 FACTS = {"capital": [("France", "Paris"), ("Italy", "Rome")], "river": [("Paris", "Seine")]}
 PATTERNS = {
@@ -108,18 +106,6 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     assert (sum(document["refused"].values()), document["run"]["settings"]["seed"]) == (2, 0)
     assert "[X]" in document["run"]["settings"]["prompts"][0]
     assert not (tmp_path / "p.jsonl").exists(), "no proposal is no file"
-
-
-def test_one_behind_a_url_writes(consilience, model_folder, write_suite, tmp_path):
-    with scoring_server(model_folder("mamba"), VLLM, chat_template=CHAT) as server:
-        arguments = ["suite", "rewrite", write_suite(), "--model", "openai:tiny", "--samples", "2"]
-        arguments += [
-            "--base-url", server.url, "--out", "p.jsonl", "--json",
-        ]  # fmt: skip
-        out = output(consilience, *arguments)
-    document = json.loads(out)
-    assert document["run"]["settings"]["model"]["model"] == "openai:tiny"
-    assert sum(document["refused"].values()) == 2
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -24,7 +24,7 @@ from consilience.core.items import Choice, Question
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing import plan_probe, probe
+from consilience.probing import probe
 from consilience.runs.folder import QUERIES, RunFolder, content_digest, record_of
 from consilience.runs.run import Run, open_runs, read_answers
 
@@ -509,17 +509,6 @@ def test_examples_show_what_was_written_and_why_it_is_no_match(written, tmp_path
     assert replies["text"].to_list() == table["text"].to_list()
     assert replies["unmatched"].to_list() == ["not the gold"] * 4
     assert "the capital Paris ?" in replies["prompt"][1]
-
-
-def test_options_are_written_with_generate(written, tmp_path):
-    plan = plan_probe(written(CLOSED_PHRASED, generate=True), SILENT)
-    assert plan.queries == 2 * 2
-    counted = probe(written(CLOSED_PHRASED, generate=True), SILENT)
-    table = pl.read_parquet(next((tmp_path / "run" / "answers").glob("*.parquet")))
-    assert {"text", "unmatched", "option"} <= set(table.columns)
-    assert (
-        counted.record["settings"]["writing"]["match"] == "contains for open questions, else exact"
-    )
 
 
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from checks import refused
 from consilience import measure
 from consilience.analysis.patterns import correlation, pair_table, pattern_table
 from consilience.analysis.task_types import t_test
@@ -279,14 +278,6 @@ def test_what_only_one_run_answered_is_not_compared():
     (row,) = rows_of(compared, "consistency")
     assert (row["first_value"], row["second_value"]) == pytest.approx((7 / 12, 10 / 12))
     assert (row["n"], row["n_excluded"]) == (10, 2)
-
-
-def test_items_of_one_run_only_are_left_out():
-    runs = two_runs()
-    fewer = {name: of.filter(pl.col("item") != "2") for name, of in runs.items()}
-    found = compare(runs | {"two": fewer["two"]}, make_suite(), "strict")
-    assert found.equals(compare(fewer, make_suite(), "strict"), null_equal=True)
-    refused("1 run to compare", compare, {"one": runs["one"]}, make_suite(), "strict")
 
 
 def runs_of(*values, of="value"):

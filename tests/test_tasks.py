@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
 
 import polars as pl
 import pytest
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from checks import refused
 from conftest import ROOT, cases, real_data
 from consilience.core.factors import ORIGINAL
-from consilience.core.items import Segment, TextPair
+from consilience.core.items import TextPair
 from consilience.suites.pairs import (
     CALUM,
     PAPERS,
@@ -61,9 +60,8 @@ def test_the_named_tasks():
 def test_the_text_that_t5_was_trained_on():
     """Fields in alphabetical order, so MNLI's hypothesis comes first; the guide has all tasks."""
     form = t5_original(TextPair("0", "a", "b", ""), load_task("mnli"))
-    assert [segment.text for segment in form] == ["hypothesis: b", "premise: a"]
-    signal = PERTURBATIONS["signal"].rewrite(form)
-    assert [segment.text for segment in signal] == ["[hypothesis] b", "[premise] a"]
+    assert texts(form) == ["hypothesis: b", "premise: a"]
+    assert texts(PERTURBATIONS["signal"].rewrite(form)) == ["[hypothesis] b", "[premise] a"]
     for name in TASKS.keys() - set(CALUM):
         message = f"the task '{name}' has no text form of T5"
         refused(message, t5_original, TextPair("0", "a", "b", ""), load_task(name))
@@ -213,18 +211,12 @@ def test_a_sample_keeps_the_order_and_can_be_drawn_again(count, limit, seed):
 def test_two_halves_are_the_whole(count):
     pairs = make(count)
     first, second = (half_of(pairs, half).items for half in (1, 2))
+    assert first == half_of(pairs, 1).items
+    assert count < 30 or first != pairs.items[: len(first)], "drawn, not the first ones"
     assert len(first) - len(second) == count % 2
     assert sorted(first + second, key=lambda each: int(each.item)) == list(pairs.items)
     for half in (first, second):
         assert list(half) == [each for each in pairs.items if each in set(half)]
-
-
-def test_halves_are_drawn():
-    """The 519 pairs of KLUE-STS are 260 and 259, not the first 260."""
-    pairs = make(519)
-    first = half_of(pairs, 1)
-    assert first == half_of(pairs, 1) != half_of(pairs, 2)
-    assert (len(first.items), first.items != pairs.items[:260]) == (260, True)
 
 
 NAMES = ["contradiction", "entailment", "neutral"]
@@ -310,10 +302,7 @@ REAL = cases("real_pairs")
 
 @pytest.mark.parametrize(("name", "file", "counts", "column"), REAL)
 def test_real_data_is_read_whole(name, file, counts, column):
-    """The second sentence has more words of the first where they say the same: no label is swapped.
-
-    Contradictions of the NLI sets share more words than neutral pairs do, so these are not compared.
-    """
+    """As many pairs of each label as were counted; of a table each label and text of its line."""
     folder, _, rest = file.partition("/")
     path = real_data(folder) / rest
     task = load_task(name)
@@ -333,25 +322,6 @@ def test_real_data_is_read_whole(name, file, counts, column):
             for column_names, text in ((task.first, pair.first), (task.second, pair.second)):
                 (cell,) = (row[each] for each in column_names if each in row)
                 assert text == cell or f'"{text.replace(chr(34), 2 * chr(34))}"' == cell
-    if 0 not in counts and name != "klue-sts":
-        same = ("entailment", "equivalent", "duplicate")
-        close = fmean(shared(each) for each in found.items if each.label in same)
-        assert close > fmean(shared(each) for each in found.items if each.label not in same)
-
-
-def shared(pair):
-    """The share of the second sentence's words that the first one has."""
-    both = (pair.first.lower(), pair.second.lower())
-    first, second = (set(re.findall(r"\w+", each)) for each in both)
-    return len(first & second) / max(len(second), 1)
-
-
-def test_labels_of_klue_sts_are_its_grades_from_three_on():
-    """Round-trip translations share few words, so the grades of seven people are asked instead."""
-    path = str(real_data("klue") / "klue-sts-v1.1_dev.json")
-    task = load_task("klue-sts")
-    graded = replace(task, label=("labels.real-label",), threshold=3.0)
-    assert read_pairs(path, graded) == read_pairs(path, task)
 
 
 def test_the_guide_says_what_the_code_does(tmp_path, read):
@@ -387,37 +357,11 @@ def texts(form):
     return [segment.text for segment in form]
 
 
-def recover(written, name, blank):
-    """The original form that a perturbation made these texts of; ``blank`` has no sentences."""
-    numbered = tuple(replace(segment, sentence=str(at)) for at, segment in enumerate(blank))
-    marks = PERTURBATIONS[name].rewrite(numbered) if name != ORIGINAL else numbered
-    both = zip(written, marks, strict=True)
-    sentences = {int(of.sentence): text.removeprefix(of.mark) for text, of in both}
-    return tuple(replace(segment, sentence=sentences[at]) for at, segment in enumerate(blank))
-
-
 def test_every_form_of_a_pair():
     forms = forms_of(PAIR, original(PAIR, TASKS["mnli"].indicators), PERTURBATIONS)
     assert {name: texts(form) for name, form in forms.items()} == WRITTEN
     assert list(forms)[0] == ORIGINAL
     assert PAPERS == ("reverse", "signal") == tuple(PERTURBATIONS)[:2]
-
-
-def test_the_form_of_t5_is_perturbed_as_any_other():
-    form = t5_original(PAIR, TASKS["mnli"])
-    assert texts(form) == ["hypothesis: He rests.", "premise: A man sleeps."]
-    reverse, signal = (PERTURBATIONS[name].rewrite(form) for name in PAPERS)
-    assert texts(reverse) == ["premise: A man sleeps.", "hypothesis: He rests."]
-    assert texts(signal) == ["[hypothesis] He rests.", "[premise] A man sleeps."]
-
-
-def test_one_string_of_both_cannot_always_be_taken_apart():
-    """Two pairs, one text; the segments still tell them apart."""
-    one = TextPair("0", "a Hypothesis: b", "c", "")
-    other = TextPair("1", "a", "b Hypothesis: c", "")
-    forms = [original(pair, TASKS["mnli"].indicators) for pair in (one, other)]
-    assert " ".join(texts(forms[0])) == " ".join(texts(forms[1]))
-    assert texts(forms[0]) != texts(forms[1])
 
 
 INDICATORS = [
@@ -442,14 +386,12 @@ FORMS = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(FORMS)
-def test_sentences_and_indicators_stay_and_the_original_comes_back(form):
-    blank = tuple(Segment(segment.indicator, "") for segment in form)
+def test_sentences_and_indicators_stay(form):
     for name, perturbed in forms_of(PAIR, form, PERTURBATIONS).items():
         back = perturbed[::-1] if name.startswith("reverse") else perturbed
         for ours, theirs in zip(form, back, strict=True):
             assert (theirs.sentence, theirs.text) == (ours.sentence, theirs.mark + ours.sentence)
             assert theirs.indicator == ours.indicator
-        assert recover(texts(perturbed), name, blank) == form
 
 
 @given(FORMS)

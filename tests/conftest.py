@@ -380,14 +380,15 @@ def run_command(*arguments):
     """``run_command("probe", ...)``: exit status, standard output, standard error."""
     from consilience import cli
 
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    status = 0
     argv = patch.object(sys, "argv", ["consilience", *map(str, arguments)])
     with argv, redirect_stdout(out), redirect_stderr(err):
         try:
             cli.main()
         except SystemExit as stop:
             status = stop.code or 0
-    return status, out.getvalue(), err.getvalue()
+    return status, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
 
 
 @pytest.fixture

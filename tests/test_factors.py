@@ -376,11 +376,7 @@ def test_orders_of_passages_by_hand():
     assert present(ASKED, Presentation(context=("ABCD", "DABC"))) is None
 
 
-@pytest.mark.parametrize(("passages", "vary", "orders"), [
-    (2, "context=rotations", 2), (3, "context=all", 6), (4, "context", 4), (3, "context", 3),
-    (4, "context=all", 24), (4, "context=shuffles:5", 6), (5, "context=reversed", 2),
-    (3, "context=CAB,BCA", 3),
-])  # fmt: skip
+@pytest.mark.parametrize(("passages", "vary", "orders"), cases("orders_of_contexts"))
 def test_the_variants(tmp_path, passages, vary, orders):
     path = suite_of(tmp_path, made(2, passages))
     prompts = prompts_of(path, vary=[vary])
@@ -410,12 +406,7 @@ def test_a_model_that_believes_the_first_passage(tmp_path):
     assert lacking.answers.filter(item="last")["variant"].to_list() == ["context=ABC"]
 
 
-@pytest.mark.parametrize(("passages", "vary", "more", "message"), [
-    (1, "context", {}, "--vary context: the factor has one level: 'A'; expected two levels or more"),
-    (3, "context=nonsense", {}, "--vary context=nonsense; expected rotations, .* CBA"),
-    (3, "context", {"template": "{question} {options}"},
-     r"no \{context\} in the template 'own'; expected it: it varies"),
-])  # fmt: skip
+@pytest.mark.parametrize(("passages", "vary", "more", "message"), cases("contexts_refused"))
 def test_contexts_that_cannot_vary_are_refused(tmp_path, passages, vary, more, message):
     path = suite_of(tmp_path, made(2, passages))
     refused(message, cs.evaluate, path, "baseline:oracle", vary=vary, **more)

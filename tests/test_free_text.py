@@ -69,20 +69,8 @@ def test_an_invented_next_question_changes_no_answer(invented):
 
 
 WRAPPED = [row[4] for row in REPLIES if row[0] == "label" and re.search(r"\bB\b|Quito", row[4])]
-SYMBOLS = (
-    ["x > 4", "x < 4", "x = 4", "x \u2260 4"], ["\u221a3", "3", "3\u221a3"], ["O(n)", "O(n!)", "O(2^n)"],
-    ["\u2190", "\u2192", "\u2191", "\u2193"], ["p \u2227 q", "p \u2228 q", "p \u2192 q", "\u00acp"],
-    ["+", "-", "*", "/"], ["<", ">", "=", "<="], ["\u2660", "\u2663", "\u2665"], ["B\u266d", "B\u266f", "B"],
-    ["C", "C++", "C#"], ["x\u00b2", "x\u00b3", "x", "2x"], ["Na+", "Na", "Na-"], ["AA", "Aa", "aa", "aA"],
-    ["$5", "5", "5%", "5\u00b0"], ["1/2", "2", "21"], ["5!", "5", "5^2", "-5"], ["\u2b50", "\u2b50\u2b50"],
-    ["x - 1", "x + 1", "x * 1", "x / 1"], ["Ca\u00b2\u207a", "Ca", "Ca\u207a"], ["He", "I", "A", "US"],
-)  # fmt: skip
-WORDS = (
-    ["Oslo", "Bergen", "Tromso", "Bodo"], ["New York", "York", "New"], ["Yes", "No"],
-    ["a dog", "the cat", "an owl"], ["10 km", "20 km", "-5 km"], ["\u6771\u4eac", "\u5927\u962a"],
-    ["\u0627\u0644\u0642\u0627\u0647\u0631\u0629", "\u062f\u0645\u0634\u0642"], ["entailment", "not_entailment"],
-    ["All of the above", "None of the above", "Both A and B"],
-)  # fmt: skip
+SYMBOLS = cases("options_of_signs")
+WORDS = cases("options_of_words")
 
 
 @pytest.mark.parametrize("options", WORDS, ids=lambda options: options[0])

@@ -389,17 +389,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
         refused(r"training\.json: not the record of a training", train, spec, out)
 
 
-@pytest.mark.parametrize(
-    ("family", "change"),
-    [
-        ("llama", {"mlm": "none"}),
-        ("roberta", {}),
-        ("bert", {"bf16": True, "loss": "vote", "epochs": 4}),
-        ("gpt2", {"loss": "vote"}),
-        ("bert", {"loss": "vote", "lora_rank": 8, "learning_rate": 3e-2}),
-        ("gpt2", {"bf16": True, "loss": "pairs-vocabulary"}),
-    ],
-)
+@pytest.mark.parametrize(("family", "change"), cases("trainings"))
 def test_every_kind_of_training_lowers_the_loss_and_saves_a_plain_model(
     family, change, model_folder, tmp_path
 ):

@@ -2,7 +2,6 @@
 """Suites with patterns in several languages: names, particles, asking, and pairs by language."""
 
 import json
-from functools import partial
 
 import polars as pl
 import pytest
@@ -21,8 +20,7 @@ from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function, position
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.plans.asking import query_table
-from consilience.plans.facts import ask, ask_suite, group_of, texts_of
+from consilience.plans.facts import ask, ask_suite, group_of
 from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
 from consilience.report.comparison_tables import comparison_table
@@ -316,15 +314,6 @@ def test_numbers_of_languages(suite):
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in([of["pattern"] for of in PATTERNS[:2]]))
     assert not language_table(measure(english, alone), alone).rows
-
-
-def test_a_run_keeps_names_in_the_language_that_was_asked(suite):
-    table = query_table(group_of(suite, "capital"), partial(texts_of, "capital"))
-    assert [of[0] for of in table.filter(subject="France")["input"].to_list()] == [
-        "The capital of France is [Y].", "[Y] is the capital of France.",
-        "Die Hauptstadt des Landes Frankreich ist [Y].", "フランスの首都は[Y]です。", "[Y]はフランスの首都です。",
-    ]  # fmt: skip
-    assert {*table["gold"]} == {*CAPITALS.values()}
 
 
 def test_languages_on_the_command_line(consilience, tmp_path):

@@ -94,13 +94,7 @@ def test_wrong_options_are_refused_before_a_question(consilience, quiz, tmp_path
     assert not out.exists()
 
 
-@pytest.mark.parametrize(("vary", "variants"), [
-    (("order=all",), 6),
-    (("order=shuffles:2", "labels=A,1"), 6),
-    (("order=CBA,BCA",), 3),
-    (("template=plain,chat",), 2),
-    (("paraphrase=2", "labels=all"), 8),
-])  # fmt: skip
+@pytest.mark.parametrize(("vary", "variants"), cases("variants_of_factors"))
 def test_factors_make_variants(consilience, quiz, vary, variants):
     options = [word for factor in vary for word in ("--vary", factor)]
     arguments = ("--model", "baseline:first", "--suite", quiz, "--groups", "nature")

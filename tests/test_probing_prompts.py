@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import refused
+from checks import PromptStub, refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
@@ -156,19 +156,11 @@ TOTALS = {"in New York": -6.0, "à Paris": -5.0, "here": -4.0}
 TOKENS = {"in New York": 3, "à Paris": 4, "here": 1}
 
 
-class Written:
+class Written(PromptStub):
     """A model with the log-probabilities above; ``seen`` are the prompts that it scored."""
-
-    identity, notes, tie = {}, [], 0.0
 
     def __init__(self):
         self.seen, self.alone = [], 0
-
-    def why_not(self, prompts):
-        return [None] * len(prompts)
-
-    def text(self, prompt):
-        return prompt.text
 
     def totals(self, prompt):
         return np.array([TOTALS[answer] for answer in prompt.answers])

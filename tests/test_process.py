@@ -14,7 +14,7 @@ import pytest
 from rich.table import Table
 
 from checks import output, refusal, refused
-from conftest import ROOT, run_command
+from conftest import ROOT, cases, run_command
 from consilience.app import json_text
 from consilience.app.console import Terminal
 from consilience.core.text import visible
@@ -187,13 +187,7 @@ def test_no_garbage_is_collected_among_imports(tmp_path):
     assert (lines[0], lines[-1]) == ("imports False", "work True True")
 
 
-@pytest.mark.parametrize(("arguments", "message", "is_usage"), [
-    (("score", "nowhere.csv", "--suite", "mini"), "nowhere.csv: no such file or folder. Check the path.", False),
-    (("suite", "lost"), "consilience suite: no such command 'lost'", True),
-    (("probe", "--limit", "some"), "consilience probe: invalid value for '--limit'", True),
-    (("score",), "consilience score: missing argument 'ANSWERS'", True),
-    (("suite", "list", "--format", "csv"), "--json with --format csv", False),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message", "is_usage"), cases("errors_in_documents"))
 def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilience):
     status, out, err = consilience(*arguments, "--json")
     assert (status, bool(err)) == (2, True)
@@ -366,13 +360,6 @@ def test_a_finished_run_without_an_answers_file_is_not_counted(command, run, con
     err = refusal(consilience, *of_run(command, "run"))
     assert "1 answers file of a finished run missing: sport; expected the 2 that are in" in err
     assert err.count("error: ") == 1
-
-
-def test_a_run_that_was_interrupted_is_counted_with_a_note(run, consilience):
-    (run / "answers" / "1.parquet").unlink()
-    change(run, lambda record: record.update(finished=None))
-    status, _, err = consilience("score", "run")
-    assert (status, "1 of 2 relations (sport) have no answers at all" in err) == (0, True)
 
 
 def test_a_run_in_an_unknown_format_is_refused_by_all(run, consilience):

@@ -8,7 +8,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import AddedToken
 
-from checks import refused
+from checks import PromptStub, refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Prompt, Question, Scores
@@ -158,16 +158,8 @@ def test_options_of_bart_follow_what_begins_every_text(tmp_path):
         assert total == pytest.approx(float(steps.sum()), abs=1e-4)
 
 
-class FirstLabel:
+class FirstLabel(PromptStub):
     """A model that always prefers the first label, whatever option it is."""
-
-    identity, notes, tie = {}, [], 0.0
-
-    def why_not(self, prompts):
-        return [None] * len(prompts)
-
-    def text(self, prompt):
-        return prompt.text
 
     def score(self, prompts):
         totals = [-np.arange(len(prompt.answers), dtype=float) for prompt in prompts]

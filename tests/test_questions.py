@@ -79,10 +79,6 @@ def test_every_format_holds_the_same_question(tmp_path, name, text):
     assert (question.group, question.pin, question.more["year"]) == ("capital", "last", "2024")
 
 
-def test_a_file_in_another_format_is_refused(tmp_path):
-    refused(r"a table in '\.yaml'; expected \.csv, ", read, tmp_path, "a.yaml", "question: x")
-
-
 def test_all_problems_are_one_error_of_twenty_lines_at_most(tmp_path):
     rows = "".join(f"q{number}?,x,{'x;y' if number else 'x;z'}\n" for number in range(3))
     text = f"question,answer,options\n{rows}" + "".join(f",{n},x;y\n" for n in range(30))
@@ -147,12 +143,6 @@ def test_one_way_to_write_answers_is_read_back(data):
         rows.append({"question": f"{at}?", "options": options, "answer": answer[kind]})
     items = Questions.from_frame(rows).items
     assert [one.gold_position for one in items] == golds
-
-
-def test_an_empty_column_of_distractors_does_not_shuffle_the_options(tmp_path):
-    rows = [f"Question {number}?,b,a;b;c;d;e,{' ' * number}\n" for number in range(3)]
-    text = "".join(["question,answer,options,distractors\n", *rows])
-    assert {item.gold_position for item in read(tmp_path, "a.csv", text).items} == {1}
 
 
 def test_spaces_around_languages_and_empty_rows_mean_nothing(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from checks import output, refusal, refused
+from checks import PromptStub, output, refusal, refused
 from conftest import cases
 from consilience import Suite
 from consilience.authoring import rewriting
@@ -28,7 +28,7 @@ FIVE = Suite.from_patterns(
 )
 
 
-class ScriptedWriter:
+class ScriptedWriter(PromptStub):
     """Writes texts that were given to it: those of each base pattern, a text for each sample."""
 
     def __init__(self, texts):
@@ -39,9 +39,6 @@ class ScriptedWriter:
 
     def key(self, prompt):
         return next((base for base in self.texts if base in self.text(prompt)), None)
-
-    def text(self, prompt):
-        return prompt.text
 
     def write(self, prompts, samples):
         for row, (prompt, sample) in reversed(list(enumerate(zip(prompts, samples, strict=True)))):

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from checks import refused
+from checks import PromptStub, refused
 from conftest import cases
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
@@ -114,19 +114,14 @@ def test_samples_are_distributed_as_the_softmax_at_the_temperature():
     assert len(seeds) == 8
 
 
-class Scripted:
+class Scripted(PromptStub):
     """A model that writes what it is given, whatever it is asked."""
-
-    identity, notes = {}, []
 
     def __init__(self, *texts):
         self.texts = texts
 
     def why_not(self, prompts):
         return ["too long" if "long" in prompt.text else None for prompt in prompts]
-
-    def text(self, prompt):
-        return prompt.text
 
     def write(self, prompts, samples):
         self.samples = list(samples)

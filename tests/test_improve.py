@@ -480,7 +480,7 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     status, out, err = consilience(*command)
     assert status == 0, err
     assert "suite: after minus before" in out
-    assert "training seed 42, lambda 0.5" in err
+    assert "training seed 42, weight 0.5" in err
     load, *_ = [line for line in out.splitlines() if line.startswith("  model = ")]
     names = {}
     exec(f"from transformers import pipeline\n{load.strip()}", names)

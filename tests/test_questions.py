@@ -79,6 +79,10 @@ def test_every_format_holds_the_same_question(tmp_path, name, text):
     assert (question.group, question.pin, question.more["year"]) == ("capital", "last", "2024")
 
 
+def test_a_file_in_another_format_is_refused(tmp_path):
+    refused(r"a table in '\.yaml'; expected \.csv, ", read, tmp_path, "a.yaml", "question: x")
+
+
 def test_all_problems_are_one_error_of_twenty_lines_at_most(tmp_path):
     rows = "".join(f"q{number}?,x,{'x;y' if number else 'x;z'}\n" for number in range(3))
     text = f"question,answer,options\n{rows}" + "".join(f",{n},x;y\n" for n in range(30))

@@ -326,8 +326,7 @@ ROWS = [
     ("part", {"common": COMMON, "queries": {"one": 2, "two": 5}},
      "Compared on the 2 queries (2 facts) that all runs have, of 2 in one, 5 in two."),
     ("unmatched", {"answers": answered("a", "c.", "c.", **WRITTEN)},
-     "2 of 3 written answers (66.7 %) match no option (open questions: no right answer) and count as "
-     "wrong; most often 'C.' (2)."),
+     "2 of 3 written answers (66.7 %) match no option and count as wrong; most often 'C.' (2)."),
     # Chance makes 4 * (1 - 0.5) = 2 of 4 facts disagree: 20 need 40 facts.
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "With 4 facts the chance-corrected consistency often comes out too low; about 40 like"),

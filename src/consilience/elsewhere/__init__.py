@@ -57,7 +57,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     columns = {NAME if of == "variant" else of: name for of, name in columns.items()}
     if taken := {*columns} & TAKEN:
         found = f"a factor called '{min(taken)}'"
-        raise ConsilienceError(found, expected="a name that no column of answers has")
+        expected = f"{', '.join(NEEDED)}, options, answer, or a factor of another name"
+        raise ConsilienceError(found, expected=expected)
     frames, fields = frames_in(path, columns, (*([] if suite else NEEDED), "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):

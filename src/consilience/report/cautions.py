@@ -205,7 +205,9 @@ def _unmatched(known: Known) -> Iterator[str]:
     answers = pl.DataFrame() if known.answers is None else known.answers.answers
     if not {"text", "unmatched"} <= set(answers.columns):
         return
-    written = answers.drop_nulls("text")
+    designs = {group.id: group.design for group in known.suite}
+    closed = [name for name, of in designs.items() if of.labels or of.unit != "item"]
+    written = answers.drop_nulls("text").filter(pl.col("group").is_in(closed))
     texts = Counter(text.strip() for text in written.drop_nulls("unmatched")["text"])
     if texts:
         common = [
@@ -213,9 +215,9 @@ def _unmatched(known: Known) -> Iterator[str]:
         ]
         yield (
             f"{texts.total():,} of {counted(written.height, 'written answer')} "
-            f"({100 * texts.total() / written.height:.1f} %) match no option (open questions: no "
-            f"right answer) and count as wrong; most often {', '.join(common)}. Where they name an "
-            "answer, read them by your own rule, such as --match 'regex:winner is ([A-D])'."
+            f"({100 * texts.total() / written.height:.1f} %) match no option and count as wrong; "
+            f"most often {', '.join(common)}. Where they name one, read them by a rule of your own, "
+            "such as --match 'regex:winner is ([A-D])'."
         )
 
 

@@ -195,27 +195,22 @@ def wordpiece():
     )
 
 
-def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True, flipped=False):
-    """A small random classifier; ``flipped`` turns the order of the head's rows and names."""
+def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True):
+    """A small random classifier; its labels have names in its configuration if ``named``."""
     import torch
     import transformers
 
     tokenizer = wordpiece() if family == "bert" else _tokenizer("causal")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     name = {"bert": "Bert", "llama": "Llama", "gpt2": "GPT2"}[family]
-    names = labels[::-1] if flipped else labels
     config = getattr(transformers, f"{name}Config")(
         vocab_size=len(tokenizer), initializer_range=0.6, intermediate_size=64,
         max_position_embeddings=128, pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, **sizes,
-        **({"id2label": dict(enumerate(names))} if named else {"num_labels": len(names)}),
+        **({"id2label": dict(enumerate(labels))} if named else {"num_labels": len(labels)}),
     )  # fmt: skip
     torch.manual_seed(seed)
     model = getattr(transformers, f"{name}ForSequenceClassification")(config)
-    if flipped:
-        head = model.score if hasattr(model, "score") else model.classifier
-        for weight in head.parameters():
-            weight.data = weight.data.flip(0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

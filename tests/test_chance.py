@@ -202,30 +202,6 @@ def test_the_order_of_options_in_the_file_and_of_items_changes_no_number(seed):
     same_numbers(numbers(grid), numbers(chosen(grid, np.arange(seed + 1)[::-1])))
 
 
-@pytest.mark.parametrize("items", [2, 3, 8])
-@pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 3, 4)])
-def test_a_model_of_places_is_at_chance_and_a_right_one_is_above(items, sizes):
-    """Three questions of one size each have no other that says what chance is."""
-    letters = "ABCDE"[: max(sizes)]
-    orders = [letters[at:] + letters[:at] for at in range(len(letters))]
-    grid = drawn_questions(1, items, orders, sizes, 0, 0)
-    of_size = np.array([(grid.places.sizes == size).sum() for size in grid.places.sizes])
-    first = grid.places.options_at(0)
-    is_alone = (of_size == 1).all()
-    expected = (lambda _: pytest.approx(np.nan, nan_ok=True)) if is_alone else (
-        lambda level: pytest.approx(level, abs=1e-12))  # fmt: skip
-    of_first = replace(grid, answers=first)
-    assert value("corrected_consistency", of_first) == expected(0)
-    assert value("label_kappa", of_first) == pytest.approx(0, abs=1e-12)
-    right = replace(grid, answers=np.where(grid.asked, grid.golds, -1))
-    assert value("corrected_consistency", right) == expected(1)
-    for name in ("accuracy", "consistency", "consistent_accuracy", "vote_accuracy", "label_kappa"):
-        assert value(name, right) == pytest.approx(1)
-    none = replace(grid, answers=np.full(first.shape, -1))
-    assert value("no_option", none) == 1 and value("consistency", none) == 0
-    assert value("chance_consistency", none) == value("corrected_consistency", none) == expected(0)
-
-
 def test_answers_that_are_all_the_same_are_not_above_chance():
     """Whatever rounding leaves of 1 - 1."""
     for items in range(2, 20):

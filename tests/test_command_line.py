@@ -305,12 +305,6 @@ def test_candidates_of_several_tokens(family, options, expected, consilience, mo
         assert "strict" in refusal(consilience, *arguments, *options, "--protocol", "published")
 
 
-def test_the_whole_vocabulary(consilience, model_folder):
-    asked = ("--groups", "capital", "--limit", 9, "--candidates", "vocabulary", "--json")
-    out = output(consilience, "probe", "--model", model_folder("bert"), *asked)
-    assert any("the gold is split into" in text for text in json.loads(out)["warnings"])
-
-
 def test_facts_that_were_not_asked_are_counted(consilience, model_folder, tmp_path):
     """Of nine capitals the tiny tokenizer knows few as one token."""
     arguments = ("--groups", "capital", "--limit", 9, "--out", tmp_path / "r")

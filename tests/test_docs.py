@@ -1,17 +1,24 @@
-"""The commands of the guides run, and do what the guides say."""
+"""The guides, README.md, the notebooks and the benchmarks run, and do what they say."""
 
+import ast
+import io
+import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import click
+import polars as pl
 import pytest
 
 import consilience as package
 from checks import output, refusal
-from conftest import ROOT
+from conftest import ROOT, real_data
+from consilience import load_suite
 from consilience.cli import program
 from pair_builders import save_classifier
 
@@ -183,3 +190,184 @@ def test_the_page_on_installing_names_all_extras_and_the_version():
     assert f"\nversion: {project['version']}\n" in cited
     bibtex = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
     assert f"version = {{{project['version']}}}" in bibtex
+
+
+# README.md: a reader can run every command of it, and gets the output that it shows.
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    command.strip()
+    for command in re.findall(r"(?m)(?:^|`)(consilience [a-z][^`#\n]*)", README)
+    if not command.startswith("consilience suite fetch")  # a server of test_pararel.py is asked
+]
+PROBE, *OTHERS = COMMANDS
+OUTPUT = re.search(r"(?s)```\n(packaged:smollm2 on mini.*?)```", README)[1]
+PYTHON = re.search(r"(?s)```python\n(.*?)```", README)[1]
+
+OWN_SUITE = {
+    "relations.tsv": "relation\tlabel\tcardinality\nlang\tlanguage\tN-1\n",
+    "patterns.tsv": "relation\tpattern\nlang\t[X] is written in [Y].\nlang\t[X] uses [Y].\n",
+    "facts.tsv": "relation\tsubject\tobject\nlang\tItaly\tRome\nlang\tFrance\tParis\n",
+}
+"""A suite of a reader, with words that the tiny model knows."""
+
+
+@pytest.fixture
+def reader(consilience, monkeypatch, tmp_path, model_folder, classifier):
+    """``reader(command)``: what a command prints, where a reader has what the README names.
+
+    Tiny models stand in for the packaged one and for those of the Hub.
+    """
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-suite").mkdir()
+    for name, text in OWN_SUITE.items():
+        (tmp_path / "my-suite" / name).write_text(text)
+    rows = ["sentence1\tsentence2\tlabel", "Rome is old.\tRome is a town.\tentailment"]
+    (tmp_path / "dev.tsv").write_text("\n".join([*rows, "A dog.\tA cat.\tnot_entailment\n"]))
+    write_answers(tmp_path / "answers.csv")
+    arc = tmp_path / "data" / "arc" / "ARC-Challenge"
+    arc.mkdir(parents=True)
+    (arc / "test.jsonl").write_text(json.dumps(
+        {"id": "a", "question": "Where is Rome?", "answerKey": "B",
+         "choices": {"text": ["France", "Italy"], "label": ["A", "B"]}}))  # fmt: skip
+    models = {
+        "packaged:smollm2": model_folder("gpt2"),  # the notebooks ask the packaged one
+        "--suite arc --vary order=rotations --model org/name": f"--suite arc --vary order=rotations --model {model_folder('gpt2')}",
+        "org/name": model_folder("bert"),
+        "org/classifier": classifier("bert", ("entailment", "not_entailment")),
+    }
+
+    def run(command):
+        for name, model in models.items():
+            command = command.replace(name, str(model))
+        status, printed, messages = consilience(*shlex.split(command)[1:])
+        assert status == 0, f"{command}\n{messages}"
+        assert printed, command
+        return printed
+
+    return run
+
+
+def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
+    """In the order of the page; of the suite a part, for which the same words are printed."""
+    number = re.compile(r"-?\d+(\.\d)?")
+    probe = PROBE.replace("--limit 8", "--limit 2 --groups capital,painter,borders")
+    printed = (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
+    words, expected = (
+        [
+            " ".join(line.split()).replace("# to #", "-")
+            for line in number.sub("#", text).splitlines()
+        ]
+        for text in printed
+    )
+    assert words[: len(expected)] == expected
+    reader(probe.replace("packaged:smollm2", "baseline:majority").replace("smollm2", "other"))
+    for command in OTHERS:
+        if "pararel" not in command:
+            few = command.replace("mini --model", "mini -n 2 --groups borders --model")
+            reader(few.replace("my-questions --vary", "my-questions --model baseline:first --vary"))
+
+
+@pytest.mark.parametrize("command", [command for command in OTHERS if "pararel" in command])
+def test_every_command_of_pararel_runs(reader, command, monkeypatch):
+    """With two facts of a relation, or dry, and a baseline instead of the reader's model."""
+    command = command.replace("org/name", "baseline:random")
+    monkeypatch.setenv("CONSILIENCE_DATA", str(real_data("pararel").parent))
+    reader(f"{command} {'--limit 2 --groups P36' if ' probe ' in command else '--dry-run'}")
+
+
+def test_the_python_runs(reader, tmp_path, capsys):
+    exec(PYTHON.replace("packaged:smollm2", "baseline:majority").replace("limit=8", "limit=1"), {})
+    assert "Consistency" in capsys.readouterr().out
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def write_answers(path):
+    relation = load_suite("mini")["capital"]
+    rows = [
+        ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
+        for fact in relation.facts for pattern in relation.patterns
+    ]  # fmt: skip
+    names = ["group", "item", "subject", "variant", "gold", "answer"]
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 100
+
+
+# The notebooks run without a fault, and the numbers in their outputs are not stale.
+
+
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+
+
+def run(source, names):
+    """What a cell prints, and the representation of its last expression."""
+    *statements, last = ast.parse(source).body
+    if not isinstance(last, ast.Expr):
+        statements, last = [*statements, last], None
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+    return printed.getvalue() + (repr(value) if value is not None else "")
+
+
+def committed(cell):
+    """The same as the notebook has it; None for a picture."""
+    text = ""
+    for part in cell["outputs"]:
+        data = part.get("data", {})
+        if "image/png" in data:
+            return None
+        text += "".join(part.get("text", data.get("text/plain", [])))
+    return text
+
+
+def numbers(text):
+    return re.findall(r"\d+(?:\.\d+)?", text)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_numbers_are_not_stale(path, monkeypatch):
+    """After a change of a number: make notebooks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    names = {"__name__": "notebook"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            source, expected = "".join(cell["source"]), committed(cell)
+            shown = run(source, names)
+            assert expected is None or numbers(shown) == numbers(expected), source
+
+
+# The tools beside the package run: simulations, counting.
+
+
+BENCH = Path(__file__).parents[1] / "bench"
+
+
+def said(*arguments, status=0):
+    call = [sys.executable, str(BENCH / arguments[0]), *map(str, arguments[1:])]
+    found = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert found.returncode == status, found.stderr
+    return found.stdout
+
+
+def test_a_table_keeps_the_columns_that_were_recorded(tmp_path):
+    (tmp_path / "statistics").mkdir()
+    table = tmp_path / "statistics" / "detectable.csv"
+    table.write_text("case,bootstrap,closed form\nmean over 6 relations,58,1\n")
+    said("simulations.py", "detectable", "1", tmp_path)
+    first, second, *others = table.read_text().splitlines()
+    assert first == "case,known error,closed form,simulations,bootstrap"
+    assert second.startswith("mean over 6 relations,") and second.endswith(",1,58")
+    assert len(others) == 4
+
+
+@pytest.mark.parametrize(("kind", "command"), [("facts", "compare"), ("questions", "score")])
+def test_counting_says_seconds_and_memory(kind, command):
+    assert said("counting.py", kind, command, "0.001").startswith(f"{command} ")

@@ -5,7 +5,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import polars as pl
@@ -168,27 +167,6 @@ def test_groups_are_counted_together():
     whole = tables_of()
     assert apart.consistency["value"].to_list() == whole.consistency["value"].to_list()
     assert apart.components["value"].to_list() == pytest.approx(whole.components["value"].to_list())
-
-
-def mixture(generator, items, shares):
-    """Items that follow the order alone, the labels alone, both together, or nothing."""
-    kind = generator.choice(4, items, p=[*shares, 1 - sum(shares)])
-    cells = np.array(list(product(range(2), range(2))))
-    patterns = np.stack([cells[:, 0], cells[:, 1], cells.sum(axis=1) % 2, 0 * cells[:, 0]])
-    return patterns[kind]
-
-
-def test_components_and_their_intervals_hold_what_items_were_drawn_from():
-    """Half of the variation of an item that follows one factor is 1/2: its share times 1/2."""
-    shares, hits, values = (0.3, 0.2, 0.1), [], []
-    generator = np.random.default_rng(5)
-    for _ in range(60):
-        parts = parts_of(tables_of(mixture(generator, 40, shares), np.zeros(40, int)))
-        rows = [parts["answer", *each] for each in EFFECTS]
-        values.append([row["value"] for row in rows])
-        hits += [r["low"] <= s / 2 <= r["high"] for r, s in zip(rows, shares, strict=True)]
-    assert np.mean(values, axis=0) == pytest.approx(np.array(shares) / 2, abs=0.01)
-    assert np.mean(hits) > 0.9
 
 
 def noise(**flips):

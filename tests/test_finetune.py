@@ -53,8 +53,6 @@ OPTIONS = FinetuneOptions(
     patience=0, device="cpu",
 )  # fmt: skip
 WEIGHTS = "model.safetensors"
-NONE = 1e-12
-"""A rate at which nothing changes."""
 
 
 def make(count, task=RTE, seed=0):
@@ -302,14 +300,6 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     both = zip(begun, heads.body.parameters(), strict=True)
     moved = [(before - after).abs().max() for before, after in both]
     assert sorted(moved)[len(moved) // 2] > 1e-3, "the loop is no idle one"
-
-
-@pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (2, 3), (0, 4)])
-def test_it_stops_where_so_many_epochs_brought_nothing_better(patience, epochs, plain, tmp_path):
-    """Nothing changes, so the first epoch is the best."""
-    change = {"learning_rate": NONE, "epochs": 4, "patience": patience}
-    assert train(plain, tmp_path / "o", **change)["epochs"] == epochs
-    assert len(measured(tmp_path / "o", "eval_loss")) == epochs
 
 
 def test_the_best_epoch_is_kept_where_later_ones_are_worse(plain, tmp_path, monkeypatch):

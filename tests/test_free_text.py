@@ -245,10 +245,3 @@ def test_letters_that_only_ignore_case_are_labels_of_options():
     """The dotless i is an I for a pattern that ignores case, and not when case folded."""
     options = choices(*"abcdefghij")
     assert match("\u0131)", options, rule_of("exact"), "ABCDEFGHIJ").position == 8
-
-
-def test_a_choice_is_its_own_answer():
-    """Each choice as written, under every rule but that of patterns."""
-    options = choices("A Tale of Two Cities", "1,5", "no", "1/2", "C++", "C")
-    for rule in RULES.values():
-        assert [match(one.text, options, rule).position for one in options] == [*range(6)]

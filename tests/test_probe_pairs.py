@@ -1,8 +1,10 @@
-"""``probe`` with sentence pairs: runs, resuming, labels, models that write, bad input."""
+"""Sentence pairs: runs of probe, forms as a model is asked them, and their numbers by hand."""
 
 import hashlib
 import json
+import math
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,25 +13,42 @@ import pytest
 import torch
 import transformers
 
-from checks import output, refusal
-from conftest import SENTENCES, cases
-from consilience.core.schemas import ANSWERS_SCHEMA
+from checks import output, refusal, refused
+from conftest import SENTENCES, cases, number
+from consilience import measure
+from consilience.analysis.examples import CHANGED_ANSWERS_SCHEMA, changed_answers
+from consilience.core.items import TextPair
+from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.metrics import differences
+from consilience.metrics.differences import FORM_CHANGE_SCHEMA
+from consilience.metrics.measure import CheckedAnswers
+from consilience.plans.asking import query_table
+from consilience.plans.pairs import present_pairs
+from consilience.report.cautions import Known, cautions
 from consilience.results.reporting import report
 from consilience.runs.run import Run, read_answers
-from consilience.suites.pairs import TASKS, t5_original
+from consilience.suites.pairs import TASKS, chosen, original, t5_original
 from pair_builders import (
     FORMS,
     MRPC,
     PAIRS,
     SAME,
+    answers_of,
     changed_in,
     comparable,
+    compared,
     forms_of,
     measured,
     metrics_of,
+    numbered,
+    present,
     row_of,
     save_classifier,
+    shown,
+    shuffled,
     stamps,
+    suite_of,
+    table,
     write_pairs,
 )
 
@@ -366,3 +385,234 @@ def test_options_of_the_other_kind_of_suite_are_refused(options, message, todo, 
     err = refusal(consilience, *command)
     assert message in " ".join(err.split()) and todo in " ".join(err.split())
     assert err.count("error") == 1
+
+
+# Forms of sentence pairs as a model is asked them: lengths, changed answers.
+
+
+def size(model, form):
+    """The tokens of a form; T5 writes none of them."""
+    if hasattr(model, "input"):
+        return len(model.input.encode([form])[0]["input_ids"])
+    return len(model.model.prompt_ids(model.prompt(form)))
+
+
+@pytest.mark.parametrize(("family", "longest"), [("bert", 24), ("llama", 40), ("t5", 40)])
+def test_a_pair_of_which_a_form_is_too_long_is_not_asked(family, longest, load, writer):
+    """In all forms or in none, so all forms are of the same pairs; the first reason is named."""
+    model = writer("t5", longest=longest) if family == "t5" else load(family, longest=longest)
+    pairs = [TextPair(str(n), "Rome " * n, "Oslo", SAME[0]) for n in (1, *range(5, 20), 40)]
+    group = present(pairs, FORMS[1:], model)
+    reasons = [{one.why_not for one in group.asks[at : at + 3]} for at in range(0, 51, 3)]
+    assert all(len(of_pair) == 1 for of_pair in reasons)
+    sizes = [max(size(model, form) for form in forms) for forms in shown(group)]
+    assert 0 < sum(each > longest for each in sizes) < 17
+    for (reason,), most in zip(reasons, sizes, strict=True):
+        assert (reason is None) == (most <= longest)
+        assert reason is None or reason.endswith(f" tokens, and the model takes {longest}")
+
+
+def changes_of(answers):
+    """The changed answers to the first of the pairs."""
+    first = partial(original, indicators=MRPC.indicators)
+    pairs = PAIRS[: answers["item"].n_unique()]
+    group = present_pairs(MRPC, pairs, first, chosen(FORMS[1:]), None)
+    queries = query_table(replace(group, id="t"), lambda form: [one.text for one in form])
+    return changed_answers(queries, answers, suite_of(answers.drop_nulls("answer"), labels=SAME))
+
+
+def test_changed_answers_the_surest_first():
+    """Item 0 keeps its answer; 1 changes in both forms, 2 in signal; 3 has no answer.
+
+    The margin of a change is the smaller one of both: item 1 min(2, 3) and min(2, .5), item 2 1.
+    """
+    no, yes = SAME
+    said = [(yes, yes, yes), (yes, no, no), (no, no, yes), (None, None, None)]
+    margins = [9, 9, 9, 2, 3, 0.5, 1, 7, 4, None, None, None]
+    answers = table([(str(at), yes, row) for at, row in enumerate(said)])
+    answers = answers.with_columns(margin=pl.Series(margins, dtype=pl.Float64))
+    changes = changes_of(shuffled(answers))
+    assert dict(changes.schema) == CHANGED_ANSWERS_SCHEMA
+    columns = ["item", "perturbation", "original_answer", "answer", "margin"]
+    assert changes.select(columns).rows() == [
+        ("1", "reverse", yes, no, 2.0), ("2", "signal", no, yes, 1.0), ("1", "signal", yes, no, 0.5),
+    ]  # fmt: skip
+    assert changes.row(0, named=True) == {
+        "group": "t", "perturbation": "reverse", "item": "1", "gold": yes,
+        "original_answer": yes, "answer": no, "margin": 2.0,
+        "original_1": "Sentence1: Paris is the capital of France.",
+        "original_2": "Sentence2: Berlin is the capital of Germany.",
+        "text_1": "Sentence2: Berlin is the capital of Germany.",
+        "text_2": "Sentence1: Paris is the capital of France.",
+    }  # fmt: skip
+
+
+def test_an_answer_that_is_no_label_is_a_change():
+    """The same string twice counts; a label after no label does as well."""
+    rows = [("0", SAME[1], ["x", "x", SAME[1]]), ("1", SAME[1], [SAME[1]] * 3)]
+    changes = changes_of(table(rows))
+    found = changes.select("item", "perturbation", "answer").rows()
+    assert found == [("0", "reverse", "x"), ("0", "signal", SAME[1])]
+    assert changes["margin"].null_count() == 2
+
+
+# The numbers of sentence pairs, worked out by hand: metrics, comparisons, accuracy by form.
+
+
+HAND = numbered("yyynnnny", "yynnynny", "ynnnnnyy", "yyynynnn")
+
+
+def form_changes(run):
+    return differences.form_changes(run, suite_of(run), "strict")
+
+
+@pytest.mark.parametrize("case", cases("pair_numbers"), ids=lambda case: case["case"])
+def test_numbers_by_hand(case):
+    answers = answers_of(case["golds"], *case["answers"])
+    metrics = measured(answers, positive=case.get("positive", ""))
+    assert dict(metrics.schema) == METRICS_SCHEMA
+    for subset, values in case["expected"].items():
+        for name, value in values.items():
+            metric, _, column = name.partition(" ")
+            measured_value = row_of(metrics, metric, subset)[column or "value"]
+            expected = pytest.approx(number(value), rel=1e-12, nan_ok=True)
+            assert measured_value == expected, (subset, name)
+    if "-" not in "".join(case["answers"]):
+        assert set(metrics["n_excluded"]) == {0}
+    for row, counts in case.get("counts", {}).items():
+        assert [row_of(metrics, *row.split())[name] for name in ("n", "n_excluded")] == counts
+    assert not set(case.get("absent", ())) & set(metrics["metric"])
+    if "notes" in case:
+        suite = suite_of(answers)
+        metrics = measure(answers, suite, "strict")
+        notes = cautions(
+            Known(suite=suite, answers=CheckedAnswers(answers, suite), metrics=metrics)
+        )
+        notes = [note for note in notes if "comes out too low" not in note]
+        assert len(notes) == len(case["notes"]), notes
+        assert all(part in note for part, note in zip(case["notes"], notes, strict=True)), notes
+
+
+def test_a_form_that_one_run_lacks_is_left_out():
+    two = table([(item, gold, said[:2]) for item, gold, said in HAND], FORMS[:2])
+    row = row_of(compared(table(HAND), two), "consistency", "signal")
+    assert (row["n"], row["n_excluded"]) == (0, 8)
+    assert math.isnan(row["difference"])
+
+
+def test_a_form_or_group_that_the_suite_does_not_have_is_refused():
+    suite = suite_of(table(HAND))
+    for other in (table(HAND, ("original", "reverse", "dash")), table(HAND, group="u")):
+        refused("no variant 'dash'|has no .* 'u'", measure, other, suite, "strict")
+
+
+SAID = "yn" * 15
+
+
+def test_a_clear_difference():
+    """The second keeps all 30 answers, the first none; accuracy on the original is the same."""
+    first, second = (answers_of(SAID, SAID, letters) for letters in ("ny" * 15, SAID))
+    comparison = compared(first, second)
+    row = row_of(comparison, "consistency", "reverse")
+    assert (row["first_value"], row["second_value"], row["difference"]) == (0, 1, 1)
+    assert row["p"] == 1 / 10_000, "none of 9999 ways to swap items is as far apart"
+    assert row["n"] == 30
+    kappa = row_of(comparison, "corrected_consistency", "reverse")
+    assert kappa["difference"] == pytest.approx(1 + 30 / 28), "of two items 15 * 30 / 30 * 29"
+    accuracy = row_of(comparison, "accuracy")
+    assert (accuracy["difference"], accuracy["p"]) == (0, 1)
+    back = row_of(compared(second, first), "consistency", "reverse")
+    assert (back["difference"], back["p"]) == (-1, row["p"])
+
+
+def test_the_p_of_a_small_difference():
+    """3 of 20 items are kept by the second only: 2 of the 8 ways to swap them are as far apart."""
+    said = SAID[:20]
+    first, second = (answers_of(said, said, start + said[4:]) for start in ("nyny", "nnyn"))
+    row = row_of(compared(first, second), "consistency", "reverse")
+    back = row_of(compared(second, first), "consistency", "reverse")
+    assert (back["low"], back["high"]) == (pytest.approx(-row["high"]), pytest.approx(-row["low"]))
+    assert row["low"] < row["difference"] < row["high"]
+    assert (row["first_value"], row["second_value"]) == (16 / 20, 19 / 20)
+    assert (row["difference"], row["p"]) == (pytest.approx(3 / 20), pytest.approx(2 / 8, abs=0.02))
+
+
+def test_p_is_adjusted_over_the_forms_of_one_metric():
+    """The smaller p of two forms is doubled, the other not below that; the original's is not."""
+    said = SAID[:20]
+    first = answers_of(said, said, "ny" * 10, "nyny" + said[4:])
+    second = answers_of(said, said, said, "nnyn" + said[4:])
+    comparison = compared(first, second)
+    small, large = (row_of(comparison, "consistency", form) for form in FORMS[1:])
+    assert small["p"] < large["p"] < 1
+    assert (small["p_holm"], large["p_holm"]) == (2 * small["p"], large["p"])
+    assert math.isnan(row_of(comparison, "accuracy")["p_holm"])
+    tested = comparison.filter(comparison["p"].is_not_nan())
+    assert tested["p_holm"].is_nan().sum() == (tested["kind"] == "whole").sum()
+
+
+GOLD = "ynynynyn"
+CONSTANT = (GOLD, "yyyyyyyy", "yyyyyyyy")
+VARIED = (GOLD, GOLD, "ynynynny")
+OTHER_LABEL = (GOLD, "xyxyxyxy", "xyxyxyxy")
+
+
+@pytest.mark.parametrize(("first", "second", "metric", "subset", "values"), [
+    (CONSTANT, VARIED, "consistency", "reverse", (1, 6 / 8)),
+    (VARIED, CONSTANT, "accuracy", "all", (1, 4 / 8)),
+    (VARIED, OTHER_LABEL, "no_option", "all", (0, 1 / 2)),
+    (OTHER_LABEL, VARIED, "no_option", "all", (1 / 2, 0)),
+])  # fmt: skip
+def test_runs_that_say_other_labels_are_compared(first, second, metric, subset, values):
+    row = row_of(compared(answers_of(*first), answers_of(*second)), metric, subset)
+    assert (row["first_value"], row["second_value"]) == values
+    assert row["difference"] == pytest.approx(values[1] - values[0])
+
+
+def test_labels_are_told_apart_by_name():
+    """Runs that say e and n, and e and c: their p stays when c gets a name that sorts elsewhere."""
+
+    def run(other, keeps):
+        pairs = [("e", other) if at % 3 else (other, "e") for at in range(16)]
+        both = enumerate(zip(pairs, keeps, strict=True))
+        rows = [(str(at), "e", [one, one if same else two]) for at, ((one, two), same) in both]
+        return table(rows, FORMS[:2])
+
+    def compare_with(third):
+        runs = run("n", [0, 1] * 8), run(third, [1, 1, 0, 1] * 4)
+        return comparable(compared(*runs, ("e", "n", third)))
+
+    assert compare_with("c") == compare_with("z")
+
+
+def test_accuracy_between_forms_by_hand():
+    """Gold yyynnnny, original yynnynny, reverse ynnnnnyy, signal yyynynnn: 6, 5 and 6 of 8 right.
+
+    Against the original, reverse loses items 1 and 6 and gains 4: p = 1 of 3. Signal loses 7, gains
+    2; against reverse, signal gains 1, 2 and 6, loses 4 and 7.
+    """
+    table_of_changes = form_changes(table(HAND))
+    assert dict(table_of_changes.schema) == FORM_CHANGE_SCHEMA
+    rows = {(row["first"], row["second"]): row for row in table_of_changes.to_dicts()}
+    assert list(rows) == [("original", "reverse"), ("original", "signal"), ("reverse", "signal")]
+    assert [row["change"] for row in rows.values()] == pytest.approx([-1 / 8, 0, 1 / 8])
+    row = rows["original", "reverse"]
+    assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (6 / 8, 5 / 8, 8)
+    assert (row["p"], row["p_holm"]) == (1, 1)
+    assert row["change_low"] < -1 / 8 < row["change_high"]
+
+
+def test_accuracy_that_a_form_loses_is_found():
+    """30 of 40 right answers become wrong in one form, in the other none: 2 * 2**-30 is small."""
+    said = "yn" * 20
+    rows = form_changes(answers_of(said, said, "ny" * 15 + said[30:], said)).to_dicts()
+    assert [row["change"] for row in rows] == [-0.75, 0, 0.75]
+    assert (rows[0]["p"], rows[0]["p_holm"]) == (pytest.approx(2 / 2**30), 2 * rows[0]["p"])
+    assert (rows[2]["p"], rows[2]["p_holm"]) == (rows[0]["p"], rows[0]["p"]), "the only other pair"
+    assert -1 < rows[0]["change_low"] < rows[0]["change_high"] < -0.5 and rows[1]["p"] == 1
+    assert rows[1]["change_low"] == pytest.approx(-rows[1]["change_high"])
+
+
+def test_items_without_an_answer_are_in_no_change_of_accuracy():
+    (row,) = form_changes(answers_of("yyy", "yny", "y-n")).to_dicts()
+    assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (1, 1 / 2, 2)

@@ -2,9 +2,7 @@
 
 import json
 import math
-import multiprocessing
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -137,7 +135,7 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
 
 def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
     study, before = studied
-    after = run_file(study)
+    after = run_file(study, workers=2)
     assert [row["state"] for row in after] == ["complete", "complete"]
     assert after[1] == before.tables["runs"].to_dicts()[1], "a complete run is not asked again"
     assert not (study.folder / running.FAILURES).exists()
@@ -233,10 +231,14 @@ def test_a_run_whose_server_failed_is_not_complete(study_of, monkeypatch):
         assert [row["state"] for row in run_file(study)] == ["complete"]
 
 
-def test_options_of_another_kind_of_suite_are_refused_before_asking(consilience, tmp_path):
+@pytest.mark.parametrize(("command", "message"), [
+    ("run", "--shots with a suite of facts"),
+    ("report", "s.toml: no run is complete. Ask the models first: `consilience study run s.toml"),
+])  # fmt: skip
+def test_what_cannot_be_asked_or_reported_is_refused(command, message, consilience, tmp_path):
     text = '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nshots = 2'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    assert "--shots with a suite of facts" in refusal(consilience, "study", "run", "s.toml")
+    assert message in refusal(consilience, "study", command, "s.toml")
     assert not (tmp_path / "runs").exists()
 
 
@@ -285,29 +287,6 @@ if __name__ == "__main__":
             os.kill(worker, 0)
             time.sleep(0.1)
         pytest.fail("the worker goes on")
-
-
-def test_a_worker_that_is_killed_at_any_moment_loses_nothing(study_of):
-    study = study_of("""
-        options = { limit = 1, groups = "capital,sport" }
-        models = [{ model = "baseline:random" }, { model = "baseline:majority" }]
-        suites = [{ suite = "mini" }, { suite = "mini-questions" }]
-    """)
-    moments, is_over, killed = random.Random(7), threading.Event(), []
-
-    def kill():
-        while not is_over.wait(moments.uniform(0, 3)):
-            for worker in multiprocessing.active_children():
-                os.kill(worker.pid, signal.SIGKILL)
-                killed.append(worker.pid)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    rows = run_file(study, workers=2)
-    is_over.set()
-    killer.join()
-    assert killed and {row["state"] for row in rows} <= {"complete", "failed"}
-    assert [row["state"] for row in run_file(study)] == ["complete"] * 4
 
 
 STUDY = """
@@ -422,13 +401,6 @@ def test_the_tables_and_the_document(file, consilience, tmp_path):
     assert document["numbers"][0]["value"] == 1.0
     rows = output(consilience, "study", "report", file, "--format", "csv").splitlines()
     assert len(rows) == 1 + len(document["numbers"])
-
-
-def test_a_study_without_a_complete_run_says_what_to_do(consilience, tmp_path):
-    text = '[[models]]\nmodel = "baseline:oracle"\n[[suites]]\nsuite = "mini"\n'
-    (tmp_path / "new.toml").write_text(text, encoding="utf-8")
-    err = refusal(consilience, "study", "report", "new.toml")
-    assert "new.toml: no run is complete. Ask the models first: `consilience study run new" in err
 
 
 SMALL_NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}

@@ -7,7 +7,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -204,7 +204,8 @@ def _check(
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
     if missing:
-        reason += f"; {missing:,} of {whole:,} queries of the baseline were not asked in the run"
+        reason += f"; {missing:,} of {whole:,} queries of the baseline were not asked, "
+        reason += "or have another right answer"
     elif lost:
         reason += f", undefined now in {listed(lost)}"
     elif math.isnan(number[0]):
@@ -329,7 +330,7 @@ def gate(
             whole = _asked_again(first.answers, both[first.label].coded)
             tables[True] = differences, items, whole
             own = by_run({first.label: [], run.label: notes})
-            notes = ranked([*comparing.cautions_on(replace(common, sizes={}), differences), *own])
+            notes = ranked([*comparing.cautions_on(common, differences), *own])
         checks = list[Check]()
         for rule in rules:
             table, items, whole = tables[rule.is_relative]

@@ -51,7 +51,6 @@ from consilience.plans.questions import (
     item_of,
 )
 from consilience.suites.pairs import is_task, load_task
-from consilience.suites.question_suites import gold_position_notes
 from consilience.suites.questions import SEPARATOR
 from consilience.types import WORDS, Candidates, Relation, Suite
 
@@ -194,7 +193,6 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
     are_pairs = all(relation.design.compared is not None for relation in relations)
     words = WORDS["pairs" if are_pairs else "questions"]
     factors = dict.fromkeys(of.name for design in designs.values() for of in design.factors)
-    table.notes += [] if "order" in factors else gold_position_notes(every)
     rows, shown = table.rows, different(table.rows, "options")
     name = str(rows["suite"][0]) if "suite" in rows.columns else name
     lists = pl.Series("choices", [texts_in(of) for of in shown["options"]], pl.List(pl.String))

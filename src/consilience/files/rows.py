@@ -279,9 +279,9 @@ def text_of(value: Any) -> str | None:
         return value
     if isinstance(value, pl.Series):
         value = value.to_list()
-    if isinstance(value, list | tuple | Mapping):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return text(value)
+    if value is None or isinstance(value, bool | int | float | Decimal | date | time):
+        return text(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 PART = 2**17  # Rows of a large table that are joined, or told apart, at once

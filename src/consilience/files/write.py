@@ -128,9 +128,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether a write failed for want of room; some libraries say so in the text alone."""
-    is_said = re.search(
-        "No space left|inline_container", str(error)
-    )  # the latter by torch's writer
+    by_torch = r"inline_container(?![\s\S]*open file failed)"
+    is_said = re.search(f"No space left|{by_torch}", str(error))
     return getattr(error, "errno", None) in NO_ROOM or bool(is_said)
 
 

@@ -141,19 +141,11 @@ def _distances(one: Floats, other: Floats) -> Floats:
 
 
 def has_chance_level(grid: Grid) -> Bools:
-    """Whether other items that were asked say what chance is (item,).
-
-    Nothing does where the right option is always at the same place: a model that knows the answer
-    and one that prefers the place look alike.
-    """
+    """Whether other items that were asked say what chance is (item,)."""
     if grid.places is None:
         return np.asarray(grid.shares_of((_pairs_of_others(grid) <= 0).astype(np.float64)) == 0)
-    shown, has_level = grid.places.of(grid.golds), np.zeros(len(grid.places), dtype=np.bool_)
-    for size in np.unique(grid.places.sizes):
-        rows = (grid.places.sizes == size) & grid.asked.any(axis=1)
-        several = np.unique(shown[rows][grid.asked[rows]])
-        has_level[grid.places.sizes == size] = rows.sum() > 1 and len(several[several >= 0]) > 1
-    return has_level
+    _, places = np.unique(grid.places.sizes, return_inverse=True)
+    return np.asarray(np.bincount(places, grid.asked.any(axis=1))[places] > 1)
 
 
 def _pairs_of_others(grid: Grid) -> Floats:

@@ -216,7 +216,7 @@ def _unmatched(known: Known) -> Iterator[str]:
         yield (
             f"{texts.total():,} of {counted(written.height, 'written answer')} "
             f"({100 * texts.total() / written.height:.1f} %) match no option and count as wrong; "
-            f"most often {', '.join(common)}. Where they name one, read them by a rule of your own, "
+            f"most often {', '.join(common)}. Where they name one, read them by your own rule, "
             "such as --match 'regex:winner is ([A-D])'."
         )
 

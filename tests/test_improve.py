@@ -94,6 +94,7 @@ def test_the_loss_by_hand():
     expected = 0.25 * math.log(2) - 0.25 * math.log(2 / 3)
     one, same = logits([[0.5, 0.5], [0.25, 0.75]]), logits([[0.5, 0.5], [0.5, 0.5]])
     assert pairs_loss(one).item() == pytest.approx(expected, rel=1e-5)
+    assert pairs_loss(one[:, :1]).item() == 0, "one variant"
     assert pairs_loss(torch.cat([one, same])).item() == pytest.approx(expected / 2, rel=1e-5)
     p, q, r = ([0.5, 0.5], [0.25, 0.75], [0.9, 0.1])
     pairs = [pairs_loss(logits([a, b])).item() for a, b in ((p, q), (p, r), (q, r))]

@@ -10,7 +10,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import torch
-from accelerate.state import PartialState
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from checks import output, refusal, refused
@@ -442,7 +441,7 @@ def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
 def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatch):
     spec = model_folder("bert")
     with monkeypatch.context() as patch:
-        patch.setitem(vars(PartialState()), "num_processes", 2)
+        patch.setenv("WORLD_SIZE", "2")
         refused("several processes; expected one. Run the", train, spec, tmp_path / "two")
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
@@ -532,8 +531,8 @@ def test_without_accelerate_it_says_how_to_get_it(consilience, command, name, mo
     for module in [each for each in sys.modules if each.startswith("consilience.train")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delattr(consilience, "train", raising=False)
-    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
-    monkeypatch.setitem(sys.modules, "accelerate.state", None)
+    monkeypatch.delitem(sys.modules, "accelerate.utils.environment", raising=False)
+    monkeypatch.setitem(sys.modules, "accelerate.utils.environment", None)
     if name == "finetune":
         command = [name, "--model", "m", "--task", "rte", "--train", "t.tsv", "--validation",
                    "v.tsv", "--out", "o"]  # fmt: skip

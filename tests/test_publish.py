@@ -260,6 +260,7 @@ def test_the_published_command_has_no_folder():
     for private in (
         {"data": "pairs.tsv"}, {"template": "{question}"}, {"vary": ["order", "template=t.toml"]},
         {"vary": ["template=/a/b"]}, {"match": "f.py:g"}, {"columns": ["a=b"]}, {"suite": None},
+        {"data": "hub.jsonl"}, {"match": "embedding:/a/model"},
     ):  # fmt: skip
         assert public_command(options | private, ID, "x") == "", private
     assert public_command(None, ID, "x") == ""

@@ -41,6 +41,9 @@ def run_process(main: Callable[[], None]) -> None:
         run(main)
     except SystemExit as stop:
         status = stop.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
     if isinstance(status, int | None):
         atexit._run_exitfuncs()
         for stream in filter(None, (sys.stdout, sys.stderr)):

@@ -262,13 +262,14 @@ class Client:
                     running[pool.submit(function, item)] = at
                 if not running:
                     break
-                for done in futures.wait(running, None, futures.FIRST_COMPLETED).done:
+                ended = futures.wait(running, None, futures.FIRST_COMPLETED).done
+                for done in sorted(ended, key=lambda one: one.exception() is not None):
                     yield running.pop(done), done.result()
         finally:
             self._stop.set()
             pool.shutdown(wait=False)  # none waits: each has a thread
-            futures.wait(running, LAST_REPLIES)
-            self._stop.clear()
+            if not futures.wait(running, LAST_REPLIES).not_done:  # else these send nothing again
+                self._stop.clear()
 
     def get(self, path: str) -> Any:
         """The reply of a route that costs nothing and that a server may not have; else None."""

@@ -41,8 +41,10 @@ MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 MODEL_FIELDS = ("kind", "architecture", "parameters", "revision", "digest", "dtype")
 """What is published of the identity of a model; its address and its folder are not."""
 
-FILE = r"[/\\]|\.(py|toml)\b"  # in a value that names one
-COMMAND_OPTIONS = {"data": r"^(?!hub\b)", "template": r"\W", "match": r"\.py:"} | dict.fromkeys(
+FILE = r"(?:[/\\]|\.(py|toml)\b)"  # in a value that names one
+COMMAND_OPTIONS = {
+    "data": "^(?!hub(:|$))", "template": r"\W", "match": rf"^(?!regex:).*{FILE}|\.py:",
+} | dict.fromkeys(
     ("limit", "seed", "dtype", "groups", "protocol", "candidates", "perturbations", "as_questions",
      "generate", "vary", "design", "option_score", "shots", "temperature", "max_new_tokens",
      "noise_floor"), FILE)  # fmt: skip

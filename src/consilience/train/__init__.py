@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.state import PartialState
+from accelerate.utils.environment import get_int_from_env
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedTokenizerBase,
@@ -214,7 +214,7 @@ class BatchTrainer(Trainer):
             raise ConsilienceError(
                 f"the loss is {loss.item()} at step {self.state.global_step}",
                 where=str(self.args.output_dir),
-                todo="Earlier checkpoints are complete. Lower --learning-rate, or use float32.",
+                todo="Earlier checkpoints are complete. Lower --learning-rate or leave --bf16 out.",
             )
         return loss
 
@@ -252,8 +252,8 @@ def trained(
 def refuse_device(device: str) -> None:
     """Refuse a device that does not exist, and several processes: a training has one device."""
     find_device(device)
-    if int(PartialState().num_processes) > 1:  # type: ignore[has-type]
-        todo = "Run the command without `accelerate launch`."
+    if get_int_from_env(["WORLD_SIZE"], 1) > 1:  # as torchrun and accelerate set it
+        todo = "Run the command without `accelerate launch` or `torchrun`."
         raise ConsilienceError("several processes", expected="one", todo=todo)
 
 

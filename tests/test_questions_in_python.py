@@ -224,3 +224,12 @@ def test_only_what_both_runs_have_is_compared():
     names = ("brier_score", "total_variation", "calibration_error")
     found = one_differs(lambda lacks: list(scored(lacks)))
     assert {name: found[name] for name in names} == dict.fromkeys(names, (0, 1, 6))
+
+
+def test_the_majority_baseline_is_the_most_frequent_place_of_questions_as_large():
+    """B is right in three of four questions with two options, C in one with three."""
+    options = [["x", "y"]] * 4 + [["x", "y", "z"]]
+    frame = {"question": [f"{at}?" for at in range(5)], "options": options, "answer": [*"yyyxz"]}
+    result = cs.evaluate(pl.DataFrame(frame), choose_a)
+    (accuracy,) = [row for row in result.summary.rows if row.metric == "accuracy"]
+    assert (accuracy.value, accuracy.baseline) == (0.2, 0.8)

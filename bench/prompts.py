@@ -15,7 +15,7 @@ from consilience import load_suite
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Prompt, Question
-from consilience.models.batches import CPU_TOKENS, speed_up
+from consilience.models.batches import CPU_TOKENS
 from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
 from consilience.plans.presentation import Presentation, PromptBuilder
@@ -168,7 +168,6 @@ def table(rounds: int) -> Iterator[str]:
     real = load_pretrained(MODEL, Loading(device="cpu"))
     plain = load_pretrained(MODEL, Loading(device="cpu")).model.eval()
     scorer = PromptModel(real)
-    speed_up(plain)
     for case in CASES:
         yield row(case, scorer, plain, rounds)
     torch.set_num_threads(threads)

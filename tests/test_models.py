@@ -21,7 +21,7 @@ from checks import refused
 from conftest import WORDS, _tokenizer, cases
 from consilience import Candidates, Pattern, Query, load_model
 from consilience.models import batches, seq2seq
-from consilience.models.batches import Budget, reproducibly
+from consilience.models.batches import Budget, one_thread
 from consilience.models.loading import Pretrained
 from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.seq2seq import Seq2SeqModel
@@ -303,7 +303,7 @@ def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, mo
     assert best.size, "'Rome' is first among equals somewhere"
     target = list(model.candidate_tokens(words.words).tokens[0])
     inputs = list(model.inputs(QUERIES))
-    with reproducibly():
+    with one_thread():
         alone = [float(*model.scorer.alone(list(inputs[row]), [target])) for row in best]
     for scores in found:
         np.testing.assert_array_equal(scores[best, :2], np.stack([alone, alone], axis=1))

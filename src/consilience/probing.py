@@ -124,8 +124,6 @@ def ask_in_folder(
     complete = complete_groups(folder.path)
     left = sum(plan.sizes[group] for group in queries.groups if group not in complete)
     folder.note(model.notes)
-    if (products := getattr(model, "products", None)) and "products" not in folder.record:
-        folder.describe("products", dict(products))  # of what multiplied first (docs/decisions.md)
     with progress.steps("asking", left, "queries") as advance:
         for name in queries.groups:
             answers = folder.answers(name, plan.sizes[name])

@@ -19,7 +19,7 @@ from consilience.core.free_text import numbers_in
 from consilience.core.items import Floats, Form, as_lines, as_string, group_rows, padded
 from consilience.core.text import NEGATIONS
 from consilience.files.read import parse_json
-from consilience.models.batches import ReadyModel, positions, reproducibly
+from consilience.models.batches import ReadyModel, one_thread, positions
 from consilience.models.loading import Kind, Pretrained, load_classifier, load_encoder
 from consilience.models.tokens import log_softmax, too_long
 from consilience.types import Scores
@@ -270,7 +270,7 @@ class EmbeddingJudge:
         if text not in self._embeddings:
             most = min(self._tokenizer.model_max_length, positions(self._model))
             encoded = self._tokenizer(text, return_tensors="pt", truncation=True, max_length=most)
-            with reproducibly():
+            with one_thread():
                 states = self._model(**encoded.to(self._model.device)).last_hidden_state[0]
             vector = states.double().mean(dim=0).cpu().numpy()
             self._embeddings[text] = vector / np.linalg.norm(vector)

@@ -32,8 +32,8 @@ from consilience.models.batches import (
     ReadyModel,
     equal_length_batches,
     halving,
+    one_thread,
     positions,
-    reproducibly,
     settled_totals,
     side_by_side,
     workers_on,
@@ -283,7 +283,7 @@ class PromptModel(PromptReader, ReadyModel):
         near = best.values[:, 0] - best.values[:, 1] < self.tie
         for at in torch.nonzero(near)[:, 0].tolist():
             if not texts[at] or not self._is_complete(prompts[at], texts[at]):
-                with reproducibly():
+                with one_thread():
                     alone = self.scorer.next_logits(prompts[at].ids, texts[at])
                     tokens[at] = int(prompts[at].noisy(alone, len(texts[at])).argmax())
         return tokens

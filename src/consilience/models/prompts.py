@@ -245,9 +245,7 @@ class LabelAsker:
         """``model``: see ``load_prompt_model``. ``template``: None for T5's form, or for ours."""
         self.model, self.tie = model, model.tie
         self.reader = model if isinstance(model, PromptReader) else None  # None: without scores
-        self.products, self.client, self.proof = (
-            getattr(model, name, None) for name in ("products", "client", "proof")
-        )
+        self.client, self.proof = (getattr(model, name, None) for name in ("client", "proof"))
         is_t5 = template is None and model.identity["kind"] == "seq2seq"
         is_chat = model.takes_chats and not is_t5
         text = TEMPLATES[task.kind] if template is None else template

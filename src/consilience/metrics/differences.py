@@ -28,7 +28,6 @@ from consilience.metrics.measure import (
 )
 from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View, quotient
 from consilience.metrics.statistics import (
-    FEW,
     LEVEL,
     NAN,
     TIE,
@@ -269,7 +268,7 @@ def _tests(
                 whole[key] = Sums.of(together)
             for group in of_groups:
                 by_group.setdefault(group, []).append(key)
-    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], set[str] | None]()
+    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], set[str]]()
     for group, keys in by_group.items():
         own = {key: Sums.of([counted[key][group]]) for key in keys}
         over = [key for key in keys if group in averaged.get(key, {})]
@@ -282,30 +281,28 @@ def _tests(
         for key, of_key in zip(over, permuted[len(keys) :], strict=True):
             summed[key] = summed.get(key, 0.0) + of_key
     for key, of_key in summed.items():
-        counts = [changed[key, group] for group in averaged[key]]
-        of_all = None if None in counts else set[str]().union(*(of or () for of in counts))
+        of_all = set[str]().union(*(changed[key, group] for group in averaged[key]))
         tests[key, ""] = _flip_test(whole[key], of_key, of_all)
     return tests
 
 
-def _flip_test(of: Sums, permuted: Floats, changed: set[str] | None) -> Test:
+def _flip_test(of: Sums, permuted: Floats, changed: set[str]) -> Test:
     """The test of a difference from its ``flipped`` values.
 
-    ``changed``: of a number above chance, the subjects that agree otherwise in both runs. With m of
-    them p is at least 2^(1-m): all other subjects contribute by the chance level of others alone,
-    which is no evidence of its own.
+    With m ``changed`` subjects p is at least 2^(1-m): all other subjects contribute by the totals
+    or the chance level of others alone, which is no evidence of its own.
     """
     p = permutation_p(of.difference, permuted)
-    return Test(SUBJECTS, p if changed is None else max(p, smallest_p(len(changed))))
+    return Test(SUBJECTS, max(p, smallest_p(len(changed))))
 
 
-def _changed(one: Tally, two: Tally) -> set[str] | None:
-    """The subjects that agree otherwise in both runs, of a number above chance; else None."""
-    if one.sizes is None or two.sizes is None or one.clusters is None:
-        return None
-    first, second = one.scores[:, 0] - one.scores[:, 1], two.scores[:, 0] - two.scores[:, 1]
-    moved = np.abs(one.clusters.sums(second + two.sizes - first - one.sizes))
-    return set(one.clusters.names[moved > TIE])
+def _changed(one: Tally, two: Tally) -> set[str]:
+    """The subjects that count otherwise in both runs; of a number above chance: agree otherwise."""
+    assert one.clusters is not None
+    moved = two.scores - one.scores
+    if one.sizes is not None and two.sizes is not None:
+        moved = (moved[:, :1] - moved[:, 1:]) + (two.sizes - one.sizes)[:, None]
+    return set(one.clusters.names[(np.abs(one.clusters.sums(moved)) > TIE).any(axis=1)])
 
 
 def _rows_over(
@@ -327,8 +324,7 @@ def _rows_over(
             p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
             test = Test(SHARED, p) if p > test.p else test
     values = [errors.mean_value(of, groups, empty) for of in sides]
-    row = _row(key, "mean", number, values, test, level)
-    yield row | ({"detectable": NAN} if 1 < len(groups) < FEW else {})
+    yield _row(key, "mean", number, values, test, level)
     values = [errors.pooled_value(of) for of in sides]
     yield _row(key, "all", errors.pooled(terms, index), values, tests.get((key, "")), level)
 

@@ -118,20 +118,21 @@ def detectable_difference(error: float, clusters: int, level: float = LEVEL) -> 
     """The minimum detectable difference: found as significant with the probability ``POWER``.
 
     ``t[1 - (1-level)/2] + t[POWER]`` standard errors ``error``, with the t of ``clusters`` - 1
-    degrees of freedom (Bloom 1995): 2.80 of many clusters, 3.49 of six. NaN where nothing varies.
+    degrees of freedom (Bloom 1995): 2.80 of many clusters, 3.49 of six. NaN where nothing varies,
+    and of fewer clusters than any test needs.
     """
-    if not error > 0:
+    if not error > 0 or clusters < FEW:
         return NAN
     quantiles = stdtrit(clusters - 1, [1 - (1 - level) / 2, POWER])
     return float(quantiles.sum()) * error
 
 
+FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
+
 PERMUTATIONS = 9999  # The number of random permutations; all are used if there are fewer
 
 CACHED = 2**16
 """About how many numbers are computed at once, so that they fit the processor's cache."""
-
-FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 
 def smallest_p(clusters: int) -> float:

@@ -24,14 +24,7 @@ from consilience.suites.pairs import TASKS, original
 from pair_builders import by_row
 from reference import QUERIES, words_of, written
 from replay_server import completion, replay
-from scoring_server import (
-    LIES,
-    OPENAI,
-    SGLANG,
-    VLLM,
-    TinyServer,
-    scoring_server,
-)
+from scoring_server import LIES, OPENAI, SGLANG, VLLM, TinyServer, scoring_server
 from test_prompted import CHAT, DESIGN, QUESTIONS
 
 PAIRS = [("Rome is big.", "Paris is big."), ("a b", "c d")]

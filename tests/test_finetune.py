@@ -27,12 +27,7 @@ from consilience import ConsilienceError
 from consilience.core.errors import Loading
 from consilience.core.items import TextPair
 from consilience.models import classifier
-from consilience.models.classifier import (
-    PairFormat,
-    PairInput,
-    collate,
-    load_pair_classifier,
-)
+from consilience.models.classifier import PairFormat, PairInput, collate, load_pair_classifier
 from consilience.options.commands import FinetuneOptions
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import TrainingFolder

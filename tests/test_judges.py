@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -60,6 +61,22 @@ def test_numbers_by_hand_are_in_the_summary(pairs, judge, expected):
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
+def test_a_template_of_ones_own_has_a_slot_for_each_reply(pairs):
+    """They are filled as shown; two slots are not for three options."""
+    text, seen = r"chat:{question}\n[A] {option_1}\n[B] {option_2}", list[str]()
+
+    def judge(prompts):
+        seen.extend(prompts)
+        return ["A"] * len(prompts)
+
+    result = cs.evaluate(pairs, judge, vary=[ORDER], template=text)
+    assert f"Which?\n[A] ok\n[B] {LONG}" in seen and result.answers["label"][0] == "A"
+    one = cs.Questions.from_frame(
+        pl.DataFrame({"question": "?", "options": "a;b;c", "answer": "A"})
+    )
+    refused("no {option_3} in the template", cs.evaluate, one, judge, template=text)
+
+
 def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
     def judge(prompts):
         return first(prompts)
@@ -111,6 +128,8 @@ def test_position_preference_is_a_mean_over_items():
     answers = [[0, 1, -1, -1], [0, 1, 1, 1]]
     grid = grid_of(answers, 0, asked=asked, places=places_of([2, 2], orders), orders=pairs)
     assert value("position_preference", grid) == pytest.approx((1 + 1 / 3) / 2)
+    none = replace(grid, answers=np.full((2, 4), -1))
+    assert math.isnan(value("position_preference", none)), "nothing says where it leans"
 
 
 def test_a_new_suite_is_checked_asked_and_gated(consilience, tmp_path):

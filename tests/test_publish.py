@@ -17,13 +17,7 @@ from conftest import eee_validator
 from consilience.files.read import parquet_metadata
 from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.probing import count_run, probe
-from consilience.publish import (
-    filled,
-    public_command,
-    public_model,
-    publish,
-    sample_hash,
-)
+from consilience.publish import filled, public_command, public_model, publish, sample_hash
 from consilience.results.evaluation import scored
 from consilience.runs.folder import QUERIES, digest_of, fingerprint
 from consilience.runs.run import Run

@@ -24,12 +24,7 @@ from consilience.report.analysis_tables import factor_verdict, pattern_verdict
 from consilience.report.cautions import CAUTIONS, Caution, Known, by_run, cautions, ranked
 from consilience.report.export import as_csv, as_latex, as_markdown, save_table
 from consilience.report.metric_tables import form_table, group_table, item_table, metrics_table
-from consilience.report.summary import (
-    Summary,
-    SummaryRow,
-    _extremes,
-    summarize,
-)
+from consilience.report.summary import Summary, SummaryRow, _extremes, summarize
 from consilience.report.table import (
     LOW_HIGH,
     Cell,
@@ -339,6 +334,8 @@ ROWS = [
      "Compared on the 2 queries (2 facts) that all runs have, of 2 in one, 5 in two."),
     ("unmatched", {"answers": answered("a", "c.", "c.", **WRITTEN)},
      "2 of 3 written answers (66.7 %) match no option and count as wrong; most often 'C.' (2)."),
+    ("unmatched", {"answers": answered("a", "I see.", "b", option=[0, None, 1], option_scores=[None] * 3)},
+     "1 of 3 written answers (33.3 %) match no option and count as wrong; most often 'I see.' (1)."),
     # Chance makes 4 * (1 - 0.5) = 2 of 4 facts disagree: 20 need 40 facts.
     ("few items", {"metrics": metrics(accuracy=0.5, top_answer=0.5, chance_consistency=0.5)},
      "With 4 facts the chance-corrected consistency often comes out too low; about 40 like"),

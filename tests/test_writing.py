@@ -22,13 +22,7 @@ from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions
 from consilience.plans import questions as answering
 from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
-from consilience.plans.questions import (
-    Presented,
-    Writer,
-    answered,
-    asks_of,
-    write,
-)
+from consilience.plans.questions import Presented, Writer, answered, asks_of, write
 from reference import Plain, written
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"

@@ -23,13 +23,7 @@ from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.factors import FACTORS
 from consilience.core.text import listed, truncated
 from consilience.elsewhere.table import COLUMNS, FORM, LETTERS, NAME, ROWS, VERDICTS, texts_in
-from consilience.files.read import (
-    POLARS_FAULTS,
-    parse_json,
-    read_document,
-    read_lines,
-    read_rows,
-)
+from consilience.files.read import POLARS_FAULTS, parse_json, read_document, read_lines, read_rows
 from consilience.files.rows import plain_name, text_of
 from consilience.runs.run import no_run
 from consilience.suites.questions import COLUMN_JOIN

@@ -44,12 +44,7 @@ from consilience.core.text import counted, listed, visible
 from consilience.files.rows import different, joined, list_in, repeated, text_of
 from consilience.plans.asking import judge
 from consilience.plans.presentation import LABEL_STYLES, labels_of
-from consilience.plans.questions import (
-    SCHEMA,
-    WRITTEN_COLUMNS,
-    answered,
-    item_of,
-)
+from consilience.plans.questions import SCHEMA, WRITTEN_COLUMNS, answered, item_of
 from consilience.suites.pairs import is_task, load_task
 from consilience.suites.questions import SEPARATOR
 from consilience.types import WORDS, Candidates, Relation, Suite
@@ -368,7 +363,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         elif texts and len(right) != 1:
             reasons[key] = "of which not exactly one option is right"
         elif known[1] != right:
-            reasons[key] = "with other right answers in some rows"
+            reasons[key] = "with other right answers in some rows (a letter is an option as shown)"
         golds.setdefault(key, {}).update(dict.fromkeys([*right, *of_row] if texts else of_row))
     if reasons:
         of_reasons = Counter(reasons.values()).most_common()

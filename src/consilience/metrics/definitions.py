@@ -667,9 +667,10 @@ def position_preference(grid: Grid) -> Tally | None:
 
     Over pairs of variants that differ in the order alone: 1 if each gets the option that it shows
     first (*biased toward first* of Zheng et al., MT-Bench, NeurIPS 2023), -1 if each gets that of
-    the other, else 0, because the answers agree or one is a third option. The mean over items of
-    the mean over pairs. It is 0 on average where errors do not depend on the order. Shi et al.
-    (arXiv 2406.07791) scale such a difference as *preference fairness*.
+    the other, else 0, because the answers agree or one is a third option; pairs without any answer
+    are left out. The mean over items of the mean over pairs. It is 0 on average where errors do not
+    depend on the order. Shi et al. (arXiv 2406.07791) scale such a difference as *preference
+    fairness*.
     """
     assert grid.orders is not None, "needs"
     assert grid.places is not None, "needs"
@@ -678,7 +679,7 @@ def position_preference(grid: Grid) -> Tally | None:
     for pair in grid.orders:  # arrays (item, pair) would fill the memory
         (one, two), (of_one, of_two) = grid.answers[:, pair].T, first[:, pair].T
         is_pair = (of_one >= 0) & (of_two >= 0) & (of_one != of_two)
-        counted = is_pair & grid.asked[:, pair].all(axis=1)
+        counted = is_pair & grid.asked[:, pair].all(axis=1) & ((one >= 0) | (two >= 0))
         wins, loses = (one == of_one) & (two == of_two), (one == of_two) & (two == of_one)
         hits += (wins * 1.0 - loses) * counted
         sizes += counted

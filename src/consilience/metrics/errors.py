@@ -19,13 +19,7 @@ import numpy as np
 
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import Clusters, Tally, share_of
-from consilience.metrics.statistics import (
-    LEVEL,
-    NAN,
-    TIE,
-    difference_intervals,
-    intervals_of,
-)
+from consilience.metrics.statistics import LEVEL, NAN, TIE, difference_intervals, intervals_of
 
 Tallies = Mapping[str, Tally]
 """What a metric counts in each group, by the group."""

@@ -20,12 +20,7 @@ from transformers import (
 )
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.items import (
-    Floats,
-    Ints,
-    Prompt,
-    Scores,
-)
+from consilience.core.items import Floats, Ints, Prompt, Scores
 from consilience.models.batches import (
     Budget,
     Part,
@@ -40,12 +35,7 @@ from consilience.models.batches import (
 )
 from consilience.models.causal import TextScorer
 from consilience.models.loading import Pretrained
-from consilience.models.prompts import (
-    DEFAULT_WRITING,
-    PromptReader,
-    Writing,
-    begins_another,
-)
+from consilience.models.prompts import DEFAULT_WRITING, PromptReader, Writing, begins_another
 from consilience.models.seq2seq import TargetScorer, before_targets, decoder_start
 from consilience.models.tokens import check_numbers
 

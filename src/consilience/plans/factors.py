@@ -207,10 +207,13 @@ def presenter_of(
         others = [slot for slot in template.slots if slot not in SLOTS or slot == "wrong"]
         for question in questions if others else ():
             more = [name for name, text in question.more.items() if text.strip()]
+            more += [f"option_{at}" for at, _ in enumerate(question.options, 1)]
             filled = [*(slot for slot in SLOTS if question.options or slot != "wrong"), *more]
             if lacking := [slot for slot in others if slot not in filled]:
                 found = f"nothing for {{{lacking[0]}}} of the template '{template.name}'"
                 raise unknown_name(found, lacking[0], filled, f"the question '{question.item}'")
+            if "option_1" in others and (last := f"option_{len(question.options)}") not in others:
+                raise ConsilienceError(f"no {{{last}}} in the template '{template.name}'")
     base = Presentation(
         template=next(iter(used.values())),
         shots=options.shots,

@@ -164,7 +164,7 @@ def with_labels(
 
 
 SLOTS = ("question", "options", "context", "instruction", "group", "right", "wrong")
-"""What a template may have in braces, beside the other columns of the file."""
+"""What a template may have in braces, beside ``option_1``, ... and other columns of the file."""
 
 LABEL_STYLES = {"A": ascii_uppercase, "a": ascii_lowercase, "1": "", "none": ""}
 """The styles of option labels, and their letters; numbers have no end."""
@@ -200,6 +200,11 @@ class Template:
     def slots(self) -> tuple[str, ...]:
         """The names in braces: of one or several words, so that JSON stays as it is."""
         return tuple(dict.fromkeys(re.findall(SLOT, self.text)))
+
+    @property
+    def shows_options(self) -> bool:
+        """Whether it has all options, ``{options}``, or each one, from ``{option_1}`` on."""
+        return not {"options", "option_1"}.isdisjoint(self.slots)
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The text with its slots filled; a line that has nothing but empty slots is left out."""
@@ -259,7 +264,7 @@ def rule_for(name: str, labels: str, template: Template) -> ScoringRule:
 
     ``label`` where no label is shown raises.
     """
-    is_shown = labels != "none" and "options" in template.slots
+    is_shown = labels != "none" and template.shows_options
     if name and name not in RULES:
         raise unknown_name(f"no scoring rule '{name}'", name, RULES)
     if name == "label" and not is_shown:
@@ -324,7 +329,7 @@ def shown_in(question: Question, presentation: Presentation) -> Shown | None:
         language = DEFAULT_LANGUAGE if DEFAULT_LANGUAGE in texts else next(iter(texts))
     order = orders_of(presentation.order, len(question.options), references.pinned)[-1]
     context = orders_of(presentation.context, len(question.passages))[-1]
-    is_named = presentation.labels != "none" and "options" in presentation.template.slots
+    is_named = presentation.labels != "none" and presentation.template.shows_options
     has_phrasing = presentation.paraphrase < len(texts.get(language, ()))
     if order is None or context is None or not has_phrasing or (references.named and not is_named):
         return None
@@ -377,6 +382,7 @@ def _alone(
     )
     values = {
         **question.more,
+        **{f"option_{at}": text for at, text in enumerate(texts, 1)},
         "question": question.paraphrases[language][paraphrase],
         "options": "\n".join(map(" ".join, zip(marks, texts, strict=True))),
         "context": PASSAGE_END.join(question.passages[at] for at in context),

@@ -32,18 +32,12 @@ from consilience.core.free_text import (
 )
 from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, margins
 from consilience.core.schemas import ANSWERS_SCHEMA
-from consilience.models import (
-    LanguageModel,
-    load_prompt_model,
-)
+from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
-from consilience.plans.factors import (
-    factors_of,
-    presenter_of,
-)
+from consilience.plans.factors import factors_of, presenter_of
 from consilience.plans.presentation import PromptBuilder
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
@@ -141,9 +135,10 @@ def suite_of_questions(
         facts = tuple(Fact(item.item, item.item, item.gold.text) for item in items)
         size = max(len(item.options) for item in items)
         counts = Counter(item.gold_position for item in items if item.options)
-        words = tuple(map(str, range(size)))
-        candidates = Candidates(words, tuple(counts[at] for at in range(size)))
-        candidates = candidates if size else Candidates.of(facts)
+        golds = tuple(counts[at] for at in range(size))
+        candidates = Candidates.of(facts)
+        if size:
+            candidates = Candidates(tuple(map(str, range(size))), golds)
         known = design_for(items, design)
         cells = Design.of_cells(known, size, writes_freely=is_written and size > 0)
         relations.append(Relation.of_design(group, facts, candidates, cells))
@@ -373,16 +368,12 @@ def _check_writing(options: ProbeOptions, questions: Questions, factors: Sequenc
     if is_sampled and not options.temperature:
         found = "--vary sample at temperature 0, where all samples are the same"
         raise ConsilienceError(found, todo="Add --temperature 0.7, or leave it out.")
-    usual = ProbeOptions()
-    changed = is_sampled or any(
-        getattr(options, name) != getattr(usual, name) for name in OF_WRITING
-    )
-    if changed and not (options.generate or any(are_open)):
+    is_set = any(getattr(options, of) != getattr(ProbeOptions(), of) for of in OF_WRITING)
+    if (is_set or is_sampled) and not (options.generate or any(are_open)):
         raise ConsilienceError(
             "an option for written answers with questions that have options",
             expected="--generate, with which the model writes its answers",
-            todo="Add --generate, or leave --match, --temperature, --max-new-tokens and "
-            "--vary sample out.",
+            todo="Add --generate, or no --match, --temperature, --max-new-tokens, --vary sample.",
         )
 
 

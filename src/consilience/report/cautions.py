@@ -203,12 +203,17 @@ def _part(known: Known) -> Iterator[str]:
 def _unmatched(known: Known) -> Iterator[str]:
     """Written answers that are no option, or of open questions not the right answer."""
     answers = pl.DataFrame() if known.answers is None else known.answers.answers
-    if not {"text", "unmatched"} <= set(answers.columns):
-        return
     designs = {group.id: group.design for group in known.suite}
     closed = [name for name, of in designs.items() if of.labels or of.unit != "item"]
-    written = answers.drop_nulls("text").filter(pl.col("group").is_in(closed))
-    texts = Counter(text.strip() for text in written.drop_nulls("unmatched")["text"])
+    if {"text", "unmatched"} <= set(answers.columns):
+        written, is_none = answers.drop_nulls("text"), pl.col("unmatched").is_not_null()
+    elif {"answer", "option", "option_scores"} <= set(answers.columns):  # one that a server chose
+        written = answers.drop_nulls("answer").filter(pl.col("option_scores").is_null())
+        written, is_none = written.rename({"answer": "text"}), pl.col("option").is_null()
+    else:
+        return
+    written = written.filter(pl.col("group").is_in(closed))
+    texts = Counter(text.strip() for text in written.filter(is_none)["text"])
     if texts:
         common = [
             f"'{truncated(text, LONGEST_WRITTEN)}' ({n:,})" for text, n in texts.most_common(3)
@@ -216,8 +221,9 @@ def _unmatched(known: Known) -> Iterator[str]:
         yield (
             f"{texts.total():,} of {counted(written.height, 'written answer')} "
             f"({100 * texts.total() / written.height:.1f} %) match no option and count as wrong; "
-            f"most often {', '.join(common)}. Where they name one, read them by your own rule, "
-            "such as --match 'regex:winner is ([A-D])'."
+            f"most often {', '.join(common)}. Where they name one, read them by your own rule: "
+            "--generate --match 'regex:winner is ([A-D])'; where they are cut, --generate "
+            "--max-new-tokens 500."
         )
 
 

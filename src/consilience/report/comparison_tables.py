@@ -23,12 +23,7 @@ from consilience.report.metric_tables import (
     number_label,
     part_label,
 )
-from consilience.report.summary import (
-    FACT_ROWS,
-    FORM_ROWS,
-    VIOLATIONS,
-    are_in_both_orders,
-)
+from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS, are_in_both_orders
 from consilience.report.table import (
     CI,
     LOW_HIGH,

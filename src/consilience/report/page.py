@@ -14,12 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import (
-    KINDS,
-    changed_answers,
-    examples,
-    violated_examples,
-)
+from consilience.analysis.examples import KINDS, changed_answers, examples, violated_examples
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.patterns import (
     annotated_kinds,

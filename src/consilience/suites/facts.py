@@ -31,10 +31,7 @@ from consilience.files.rows import (
     read_one,
     read_table,
 )
-from consilience.files.write import (
-    make_folder,
-    write_whole,
-)
+from consilience.files.write import make_folder, write_whole
 from consilience.types import (
     FACT_COLUMNS,
     PATTERN_COLUMNS,

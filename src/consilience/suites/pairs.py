@@ -26,15 +26,7 @@ from consilience.core.factors import ORIGINAL
 from consilience.core.items import Form, Segment, Task, TaskKind, TextPair
 from consilience.core.text import names_a_file, truncated
 from consilience.files.read import Problems, Rows, hub_rows, read_document, read_rows
-from consilience.files.rows import (
-    Column,
-    as_written,
-    line,
-    one_of,
-    raise_all,
-    read_one,
-    read_table,
-)
+from consilience.files.rows import Column, as_written, line, one_of, raise_all, read_one, read_table
 
 PAPERS = ("reverse", "signal")
 

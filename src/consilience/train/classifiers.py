@@ -24,14 +24,7 @@ from transformers import PreTrainedModel, TrainerCallback, set_seed
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Progress
 from consilience.core.items import Floats, Ints, Task
 from consilience.models.batches import Budget, score_batches
-from consilience.models.classifier import (
-    Encoded,
-    PairFormat,
-    PairInput,
-    collate,
-    logits_of,
-    read,
-)
+from consilience.models.classifier import Encoded, PairFormat, PairInput, collate, logits_of, read
 from consilience.models.loading import load_classifier, locate
 from consilience.options.commands import FinetuneOptions
 from consilience.report.export import Output

@@ -69,7 +69,7 @@ wheel: $(READY)
 	rm -rf build/wheel && mkdir -p build/wheel && $(PYTHON) -m venv build/wheel/venv
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 	build/wheel/venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build/wheel/*.whl
-	cd build/wheel && venv/bin/consilience --quiet probe --model baseline:majority --suite mini --out run && \
+	cd build/wheel && venv/bin/consilience probe --quiet --model baseline:majority --suite mini --out run && \
 	  venv/bin/consilience report run && \
 	  ! venv/bin/python -c 'import torch' 2>/dev/null
 

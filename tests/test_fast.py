@@ -124,7 +124,7 @@ def test_a_trie_holds_each_beginning_once(sentences):
         assert path.tolist() == nodes.tolist()
         assert (np.diff(path) > 0).all(), "parents precede their children"
         for parent, child in pairwise(nodes):
-            assert child in trie.children[trie.first_child[parent] : trie.first_child[parent + 1]]
+            assert trie.parents[child] == parent
     assert trie.has_children.sum() == len({each[:-1] for each in beginnings} - {()})
 
 

@@ -25,7 +25,6 @@ from consilience.core.errors import (
     Loading,
     MultiToken,
     Protocol,
-    missing,
 )
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
@@ -61,9 +60,9 @@ class LanguageModel(Interface):
         Each of what is shown is in exactly one of the values, in any order, and gets the same
         scores whatever is shown beside it. Forms and prompts have their own answers. Of facts,
         which are all of one relation, the answers are ``candidates``; None means the whole
-        vocabulary: every word that is one token in the object slot, and golds that are spelt
-        otherwise there. With ``every`` False only the best candidate and the gold are needed, and
-        a model may leave out all that cannot be the best (``Scores.totals``).
+        vocabulary of a masked model: every word that is one token in the object slot, and golds
+        that are spelt otherwise there. With ``every`` False only the best candidate and the gold
+        are needed, and a model may leave out all that cannot be the best (``Scores.totals``).
         """
 
     def write(
@@ -111,13 +110,11 @@ def load_model(
         from consilience.models.served import load_served_facts
 
         return cast(LanguageModel, load_served_facts(spec, connection))
-    try:
-        from consilience.models.causal import CausalModel
-        from consilience.models.loading import load_pretrained
-        from consilience.models.masked import MaskedModel
-        from consilience.models.seq2seq import Seq2SeqModel
-    except ImportError as error:
-        raise missing(error) from error
+    from consilience.models.causal import CausalModel
+    from consilience.models.loading import load_pretrained
+    from consilience.models.masked import MaskedModel
+    from consilience.models.seq2seq import Seq2SeqModel
+
     loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter))
     if loaded.kind == "seq2seq":
         return cast(LanguageModel, Seq2SeqModel(loaded, template))

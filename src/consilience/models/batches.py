@@ -26,8 +26,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from consilience.core.errors import ConsilienceError
 from consilience.core.items import Bools, Floats, Ints, group_rows, padded
 from consilience.models.loading import Pretrained
-from consilience.models.tokens import CandidateTokens, check_numbers, scores_of
-from consilience.types import Query, Scores
+from consilience.models.tokens import check_numbers
+from consilience.types import Query
 
 ALIGNED = 64  # Torch allocates tensors at multiples of so many bytes
 
@@ -401,21 +401,6 @@ class ReadyModel:
             return logits
 
         yield from score_batches(score_batch, lengths, self.budget, self.model.device)
-
-    def score_slot(
-        self,
-        reader: Callable[[torch.Tensor], LogitsOf[list[int]]],
-        inputs: Sequence[tuple[list[int], list[int]]],
-        tokenized: CandidateTokens,
-    ) -> Iterator[Scores]:
-        """Scores of inputs, rows and token ids, whose candidates have the same first tokens.
-
-        ``reader``: gives what computes the logits of these entries of the vocabulary.
-        """
-        entries = torch.from_numpy(tokenized.first_tokens[tokenized.scored]).to(self.model.device)
-        sentences = [ids for _, ids in inputs]
-        for batch, logits in self.settled(reader(entries), sentences, [*map(len, sentences)]):
-            yield scores_of([inputs[at][0] for at in batch], tokenized.scatter(logits), tokenized)
 
 
 def vector_array(

@@ -19,7 +19,6 @@ the best candidate is scored in full, and every candidate that is left out is kn
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,6 @@ from consilience.core.items import Bools, Floats, Ints, group_rows, padded
 from consilience.models.batches import (
     Budget,
     Inputs,
-    LogitsOf,
     Part,
     ReadyModel,
     head_of,
@@ -47,14 +45,13 @@ from consilience.models.batches import (
     token_logprobs,
     workers_on,
 )
+from consilience.models.functions import given
 from consilience.models.loading import Pretrained
 from consilience.models.tokens import (
-    CandidateLookup,
     candidates_after_space,
     encode,
     excluded,
     scores_of,
-    slot_anchor,
     start_token,
     too_long,
 )
@@ -76,10 +73,8 @@ class Trie:
     ids: Ints  # (node,) Token ids
     depths: Ints  # (node,) Number of tokens before it
     nodes: Ints  # (sequence, token) The node of each token; -1 beyond the end of a sequence
+    parents: Ints  # (node,) The node before it; -1 of a first token
     holder: Ints  # (node,) A sequence that contains the node
-    children: Ints
-    """Nodes by parent; those of ``n`` are ``children[first_child[n] : first_child[n + 1]]``."""
-    first_child: Ints  # (node + 1,) Where the children of each node begin in ``children``
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Trie:
@@ -94,28 +89,18 @@ class Trie:
         created = np.where(in_order >= 0, np.maximum.accumulate(created, axis=0), -1)
         nodes = created[np.argsort(order)]
         parents = np.where(depth > 0, created[row, depth - 1], -1)
-        children = np.argsort(parents, kind="stable")
-        first_child = np.searchsorted(parents[children], np.arange(len(parents) + 1))
-        return cls(in_order[row, depth], depth, nodes, order[row], children, first_child)
+        return cls(in_order[row, depth], depth, nodes, parents, order[row])
 
     @property
     def has_children(self) -> Bools:
         """(node,) Whether something follows a node: a model need read no other."""
-        return np.asarray(np.diff(self.first_child) > 0)
+        return np.isin(np.arange(len(self.parents)), self.parents)
 
     def paths(self, nodes: Ints) -> Ints:
         """The ancestors of nodes and themselves (node, depth); -1 beyond their own depth."""
         depths = self.depths[nodes]
         paths = self.nodes[self.holder[nodes], : int(depths.max()) + 1]
         return np.where(np.arange(paths.shape[1]) > depths[:, None], -1, paths)
-
-    def child_steps(self, nodes: Ints, logits: torch.Tensor) -> tuple[Ints, Floats]:
-        """The children of ``nodes``, and their log-probabilities by ``logits`` (node, entry)."""
-        bounds = zip(self.first_child[nodes], self.first_child[nodes + 1], strict=True)
-        of_nodes = [self.children[first:last] for first, last in bounds]
-        row = np.repeat(np.arange(len(nodes)), [*map(len, of_nodes)])
-        children = np.concatenate(of_nodes)
-        return children, token_logprobs(logits, row, self.ids[children])
 
 
 def search(
@@ -221,8 +206,9 @@ class TrieReader:
         for start in range(0, len(counted), HEAD_ROWS):
             part = counted[start : start + HEAD_ROWS]
             logits = self._texts.head(states[np.searchsorted(nodes, part)])
-            children, steps = trie.child_steps(part, logits)
-            self.steps[children] = steps
+            children = np.flatnonzero(np.isin(trie.parents, part))
+            row = np.searchsorted(part, trie.parents[children])
+            self.steps[children] = token_logprobs(logits, row, trie.ids[children])
         self.read_nodes += len(nodes)  # only now: without memory for the head all is read again
 
 
@@ -360,7 +346,6 @@ class CausalModel(ReadyModel):
         super().__init__(loaded)
         self.start, self.longest = start_token(self.tokenizer), positions(self.model)
         self.identity["start_token"] = str(self.tokenizer.convert_ids_to_tokens(self.start))
-        self._lookup = CandidateLookup(self.tokenizer, "strict", self.notes)
         self.scorer = TextScorer(self.model, self.budget)
         if not self.scorer.longest:
             self.notes.append(
@@ -370,10 +355,9 @@ class CausalModel(ReadyModel):
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        if candidates is None:
-            yield from self._score_vocabulary(queries)
-            return
-        tokenized = candidates_after_space(self.tokenizer, candidates.words)
+        tokenized = candidates_after_space(
+            self.tokenizer, given(candidates, "a causal model").words
+        )
         words, index = [tokenized.words[at] for at in tokenized.scored], tokenized.index_of_scored()
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
 
@@ -405,29 +389,6 @@ class CausalModel(ReadyModel):
         chunks = (range(at, at + most) for at in range(0, len(inputs), most))
         for _, scores in side_by_side(score_chunk, chunks, self.model.device):
             yield from scores
-
-    def _score_vocabulary(self, queries: Sequence[Query]) -> Iterator[Scores]:
-        """Every word as the next token; only where the object is last."""
-        words = self._lookup.vocabulary(queries)
-        slots: defaultdict[str, list[tuple[list[int], list[int]]]] = defaultdict(list)
-        inputs = group_rows((query.pattern, query.subject) for query in queries)
-        for (pattern, subject), rows in inputs.items():
-            left, _ = pattern.around_object(subject)
-            ids = [self.start, *encode(self.tokenizer, [left.rstrip()])[0]]
-            reason = self.why_not(ids)
-            if not pattern.object_last:
-                reason = "the next word is the object only where it comes last"
-            if reason:
-                yield excluded(rows, words, reason)
-            else:
-                slots[slot_anchor(left, "strict")].append((rows, ids))
-
-        def at_end(entries: torch.Tensor) -> LogitsOf[list[int]]:
-            return lambda texts: logits_of(self.model, texts, 1)[:, -1, entries]
-
-        for anchor, in_slot in slots.items():
-            tokenized = self._lookup.in_slot(words, anchor, merge=True)
-            yield from self.score_slot(at_end, in_slot, tokenized)
 
     def inputs(self, queries: Sequence[Query], *, special: bool = True) -> Inputs:
         lefts = [query.pattern.around_object(query.subject)[0].rstrip() for query in queries]

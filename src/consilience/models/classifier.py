@@ -112,10 +112,7 @@ class PairClassifier(ReadyModel):
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.labels = tuple(labels)
         self._columns = label_positions(labels, dict(loaded.model.config.id2label or {}))
-        self.identity = self.identity | {
-            "joined": reading.joined,
-            "pool": reading.pool,
-        }
+        self.identity |= {"joined": reading.joined, "pool": reading.pool}
 
     def text(self, shown: Form) -> str:
         return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
@@ -146,9 +143,7 @@ class PairClassifier(ReadyModel):
 
 
 def load_pair_classifier(
-    spec: str,
-    labels: Sequence[str],
-    loading: Loading = DEFAULT_LOADING,
+    spec: str, labels: Sequence[str], loading: Loading = DEFAULT_LOADING
 ) -> PairClassifier:
     """A trained classifier from the Hub or a folder, which reads pairs as in its training."""
     loaded = load_classifier(spec, loading)

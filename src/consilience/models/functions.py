@@ -57,6 +57,14 @@ class Chooser:
         return as_lines(shown)
 
 
+def given(candidates: Candidates | None, model: str) -> Candidates:
+    """The candidates of facts; None, for the whole vocabulary, raises."""
+    if candidates is None:
+        todo = "Ask it with --candidates objects."
+        raise ConsilienceError(f"{model} has no vocabulary", todo=todo)
+    return candidates
+
+
 def totals_of_choice(at: int | None, size: int) -> Floats:
     """0 for the chosen one of so many answers, minus infinity for others; None: for all."""
     return np.where(np.arange(size) == at, 0.0, -np.inf)
@@ -104,12 +112,8 @@ class Function(Chooser):
     def score(
         self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        words = candidates.words if candidates else self.labels
-        if any(isinstance(one, Query) for one in shown[:1]) and (every or candidates is None):
-            raise ConsilienceError(
-                "a function has no vocabulary and no scores of candidates",
-                expected='candidates="objects"',
-            )
+        is_fact = any(isinstance(one, Query) for one in shown[:1])
+        words = given(candidates, "a function").words if is_fact else self.labels
         inputs = group_rows(self._input(one, words) for one in shown)
         for rows, replies in self._replies(inputs):
             scores = scores_of_replies(rows, words, [shown[row] for row in rows], replies)
@@ -263,10 +267,8 @@ class Baseline(Chooser):
     def score(
         self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        if self.kind == "facts" and candidates is None:
-            todo = "Ask it with --candidates objects."
-            raise ConsilienceError("a baseline has no vocabulary", todo=todo)
-        words = candidates.words if candidates else self.labels
+        is_fact = self.kind == "facts"
+        words = given(candidates, "a baseline").words if is_fact else self.labels
         step = max(1, CELLS // max(1, len(words)))
         for start in range(0, len(shown), step):
             totals = [

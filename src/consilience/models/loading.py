@@ -113,8 +113,6 @@ def locate(spec: str, loading: Loading = DEFAULT_LOADING) -> ModelSource:
         kind = "a baseline" if scheme == "baseline" else "behind a URL"
         expected = "a Hub id or the folder of a pretrained model"
         raise ModelError(f"'{spec}' is {kind}, which has no weights here", expected=expected)
-    if not spec:
-        raise ModelError("a model without a name", todo="Name one with --model.")
     path = _packaged(name) if scheme == "packaged" else Path(spec)
     options: dict[str, Any] = {"trust_remote_code": loading.trust_remote_code}
     is_gguf = path.suffix == ".gguf"
@@ -397,10 +395,9 @@ def _converted(source: ModelSource) -> Path:
         return folder
     (file,) = source.files.values()
     options = {"gguf_file": file.name, "trust_remote_code": False}
-    config = AutoConfig.from_pretrained(file.parent, **options)
     tokenizer = AutoTokenizer.from_pretrained(file.parent, **options)
-    model, info = AUTO_CLASSES[kind_of_config(config, source.spec)].from_pretrained(
-        file.parent, config=config, dtype=torch.float32, output_loading_info=True, **options
+    model, info = AUTO_CLASSES["causal"].from_pretrained(
+        file.parent, dtype=torch.float32, output_loading_info=True, **options
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as part:
@@ -440,8 +437,6 @@ def _lost(file: Path, model: Any, tokenizer: Any, info: Any, again: Any) -> list
     if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
         tensors.pop("output.weight", None)  # then it is equal to the embeddings
     written = sum(tensors.values())
-    if model.config.is_encoder_decoder:
-        lost.append("its activation function")
     if absent := info["missing_keys"]:
         lost.append(f"{len(absent)} weights are not in it, such as '{min(absent)}'")
     elif unused := info["unexpected_keys"]:
@@ -465,20 +460,11 @@ def cache_folder() -> Path:
     return Path(cache) / "consilience" / "models"
 
 
-def kind_of(spec: str, loading: Loading = DEFAULT_LOADING) -> Kind:
-    """The kind of a model, without loading its weights."""
-    return kind_of_config(_part(AutoConfig, spec, loading), spec)
-
-
 def load_tokenizer(spec: str, loading: Loading = DEFAULT_LOADING) -> Any:
     """The tokenizer of a model, without its weights."""
-    return _part(AutoTokenizer, spec, loading)
-
-
-def _part(auto: Any, spec: str, loading: Loading) -> Any:
     source = locate(spec, loading)
     with errors_of(source), _opened(source) as opened:
-        return auto.from_pretrained(opened.location, **opened.options)
+        return AutoTokenizer.from_pretrained(opened.location, **opened.options)
 
 
 def kind_of_config(config: Any, spec: str) -> Kind:

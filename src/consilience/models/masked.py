@@ -139,7 +139,12 @@ class MaskedModel(ReadyModel):
                 for start in range(0, len(inputs), most):
                     yield self._left_to_right(inputs[start : start + most], tokenized)
             else:
-                yield from self.score_slot(self.at_mask, inputs, tokenized)
+                entries = torch.from_numpy(tokenized.first_tokens[tokenized.scored])
+                at_mask = self.at_mask(entries.to(self.model.device))
+                texts = [ids for _, ids in inputs]
+                for batch, logits in self.settled(at_mask, texts, [*map(len, texts)]):
+                    rows_of = [inputs[at][0] for at in batch]
+                    yield scores_of(rows_of, tokenized.scatter(logits), tokenized)
 
     def why_not(self, ids: Sequence[int], pieces: int = 1) -> str | None:
         masks = list(ids).count(self.mask)
@@ -189,10 +194,8 @@ class MaskedModel(ReadyModel):
             at = ids.index(self.mask)
             texts += [[*ids[:at], *filling, *ids[at + 1 :]] for filling in predicted]
         steps = [np.array(one) for one in predicted.values()]
-        logits_of, totals = (
-            self.at_mask(slice(None)),
-            np.zeros((len(inputs), len(tokenized.scored))),
-        )
+        logits_of = self.at_mask(slice(None))
+        totals = np.zeros((len(inputs), len(tokenized.scored)))
 
         def steps_of(batch: Ints) -> Ints:
             """The steps (text, candidate, token) of texts, each a row."""

@@ -100,7 +100,7 @@ class PromptModel(PromptReader, ReadyModel):
         self.writing, self.chooses = writing or DEFAULT_WRITING, chooses
         self.identity = {**self.identity, **(writing.record if writing else {})}
         self.is_causal = self.takes_answers = loaded.kind == "causal"
-        start = getattr(self.model.config, "decoder_start_token_id", None)
+        start = None
         if self.is_causal:
             self.scorer: Any = TextScorer(self.model, self.budget)
         else:
@@ -114,7 +114,7 @@ class PromptModel(PromptReader, ReadyModel):
             bos_token_id=usual.bos_token_id,
             eos_token_id=self.ends or None,
             pad_token_id=self.ends[0] if self.ends else 0,
-            decoder_start_token_id=start if start is not None else usual.decoder_start_token_id,
+            decoder_start_token_id=start,
         )
         self._encode = lru_cache(KEPT)(self._encoded)
 

@@ -140,13 +140,11 @@ class PromptReader:
         opens = (prompt.is_chat and not prompt.reply) or stem.endswith("\n")
         gap = before[len(stem) :] or ("" if opens else " ")
         prompt_ids, *whole = self.begun([stem, *(stem + gap + one for one in prompt.answers)])
-        columns = zip(prompt_ids, *whole, strict=False)
-        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
-        shared = min(common, *(len(ids) - 1 for ids in whole))
-        targets = [ids[shared:] for ids in whole]
+        shared = beginning_of([prompt_ids, *(ids[:-1] for ids in whole)])
+        targets = [ids[len(shared) :] for ids in whole]
         if begins_another(targets) or (prompt.is_chat and not prompt.are_labels):
             targets = self.ended(targets, after)
-        return whole[0][:shared], targets
+        return shared, targets
 
     def refused(self, prompt: Prompt, answers: Sequence[str] = ()) -> str | None:
         """Why the texts of a prompt and its answers cannot be read; None where they can."""
@@ -191,6 +189,12 @@ def turns_of(prompt: Prompt) -> list[Turn]:
     """The turns of a chat."""
     turns = [{"role": role, "content": text} for role, text in prompt.turns]
     return [{"role": "system", "content": prompt.system}] * bool(prompt.system) + turns
+
+
+def beginning_of(sequences: Sequence[list[int]]) -> list[int]:
+    """What all sequences begin with."""
+    columns = zip(*sequences, strict=False)
+    return [column[0] for column in takewhile(lambda column: len({*column}) == 1, columns)]
 
 
 def begins_another(targets: Iterable[list[int]] | Iterable[str]) -> bool:

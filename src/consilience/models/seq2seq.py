@@ -40,12 +40,11 @@ from consilience.models.batches import (
     settled_totals,
     token_logprobs,
 )
-from consilience.models.functions import SENTENCE
+from consilience.models.functions import SENTENCE, given
 from consilience.models.loading import Pretrained
 from consilience.models.tokens import (
     CandidateTokens,
     before_texts,
-    check_numbers,
     distinct_candidates,
     encode,
     excluded,
@@ -58,7 +57,6 @@ from consilience.types import Candidates, Query, Scores
 BLANK = "_"  # Marks the object in the sentence of a template
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")  # Around the first span that a decoder fills
 MOST_QUERIES = 128  # Sentences whose decoding is stored at once, at most
-NOT_THE_VOCABULARY = "a sequence-to-sequence model is asked for the relation's objects only"
 _SENTINEL = re.compile(r"▁?<extra_id_\d+>")
 
 
@@ -89,12 +87,8 @@ class TargetScorer:
             targets = [target for _, of_part in parts for target in of_part]
             rows = np.repeat(range(len(parts)), sizes)
             totals = self._side_by_side([ids for ids, _ in parts], rows, targets)
-            of_parts = np.split(totals, np.cumsum(sizes)[:-1])
-        else:
-            of_parts = [self.alone(*part) for part in parts]
-        for of_part in of_parts:
-            check_numbers(of_part, self.model.dtype)
-        return of_parts
+            return np.split(totals, np.cumsum(sizes)[:-1])
+        return [self.alone(*part) for part in parts]
 
     @torch.inference_mode()
     def _side_by_side(
@@ -112,24 +106,25 @@ class TargetScorer:
         )
         encoded, cache = output.encoder_last_hidden_state, output.past_key_values
         lengths = np.array([*map(len, targets)])
-        tokens, totals = torch.from_numpy(padded(targets, -1)).long(), np.empty(len(targets))
+        tokens, totals = padded(targets, -1), np.zeros(len(targets))
 
         def read(part: Ints) -> None:
-            ids = tokens[part, : int(lengths[part].max())].to(device)
+            ids = tokens[part, : lengths[part].max() - 1].clip(0)
             of_part = torch.from_numpy(rows[part]).to(device)
             logits = self.model(
                 encoder_outputs=BaseModelOutput(last_hidden_state=encoded[of_part]),
-                decoder_input_ids=ids[:, :-1].clamp(min=0),
+                decoder_input_ids=torch.from_numpy(ids).to(device),
                 past_key_values=EncoderDecoderCache(
                     _rows(cache.self_attention_cache, of_part),
                     _rows(cache.cross_attention_cache, of_part),
                 ),
                 use_cache=True,
             ).logits
-            logits = torch.cat([output.logits[of_part, -1:], logits], dim=1).float()
-            chosen = logits.gather(2, ids.clamp(min=0)[..., None])[..., 0]
-            steps = chosen.double() - torch.logsumexp(logits, dim=-1).double()
-            totals[part] = steps.masked_fill(ids < 0, 0).sum(dim=1).cpu().numpy()
+            logits = torch.cat([output.logits[of_part, -1:], logits], dim=1)
+            row, at = np.nonzero(tokens[part] >= 0)
+            places = row * logits.shape[1] + at
+            steps = token_logprobs(logits.flatten(0, 1), places, tokens[part[row], at])
+            np.add.at(totals, part[row], steps)
 
         length, order = len(inputs[0]) + tokens.shape[1], np.argsort(lengths, kind="stable")
         in_batches(lambda part: read(order[part]), [length] * len(order), self.budget)
@@ -190,17 +185,12 @@ class Seq2SeqModel(ReadyModel):
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        if candidates is None:
-            golds = tuple(dict.fromkeys(query.gold for query in queries))
-            yield excluded(range(len(queries)), golds, NOT_THE_VOCABULARY)
-            return
-        tokenized, asked = (
-            self.candidate_tokens(candidates.words),
-            list[tuple[list[int], list[int]]](),
-        )
+        words = given(candidates, "a sequence-to-sequence model").words
+        asked = list[tuple[list[int], list[int]]]()
+        tokenized = self.candidate_tokens(words)
         for ids, rows in self.inputs(queries).items():
             if reason := self.why_not(ids):
-                yield excluded(rows, candidates.words, reason)
+                yield excluded(rows, words, reason)
             else:
                 asked.append((rows, list(ids)))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,11 +29,12 @@ from consilience.endpoints.strategies import (
     prove,
     text_of,
 )
-from consilience.models.functions import scores_of_replies
+from consilience.models.functions import given, scores_of_replies
 from consilience.models.prompts import (
     DEFAULT_WRITING,
     PromptReader,
     Writing,
+    beginning_of,
     begins_another,
     turns_of,
 )
@@ -234,12 +234,7 @@ class EndpointFactModel:
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        if candidates is None:
-            raise ConsilienceError(
-                "--candidates vocabulary with a model behind a URL",
-                expected="--candidates objects: a server scores texts that are given",
-            )
-        words = candidates.words
+        words = given(candidates, "a model behind a URL").words
         tokenized = candidates_after_space(self.model.tokenizer, words)
         index, texts = tokenized.index_of_scored(), [words[at] for at in tokenized.scored]
         if not texts:
@@ -249,10 +244,8 @@ class EndpointFactModel:
         for query in queries:
             filled = [query.pattern.fill(query.subject, word) for word in texts]
             sentences = [[self.start, *ids] for ids in encode(self.model.tokenizer, filled)]
-            columns = enumerate(zip(*sentences, strict=False))
-            shared = next((at for at, ids in columns if len(set(ids)) > 1), sys.maxsize)
-            shared = min(shared, min(map(len, sentences)) - 1)  # one token or more follows
-            parts.append((sentences[0][:shared], [ids[shared:] for ids in sentences]))
+            shared = beginning_of([ids[:-1] for ids in sentences])
+            parts.append((shared, [ids[len(shared) :] for ids in sentences]))
         golds = [index.get(query.gold, -1) for query in queries]
         for at, (totals, reason) in self.model.totals(parts, golds, every=every):
             values = tokenized.scatter(totals[None])

@@ -73,7 +73,7 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
     assert imported(source, tmp_path / "suite")[0].status == 2
 
 
-def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp_path):
+def test_proposals_that_are_accepted_join_also_tables_in_csv(write_suite, tmp_path):
     path = tmp_path / "proposals.csv"
     texts_by = {"yes": "[X] is governed from [Y].", "no": "[X] no [Y].", "perhaps": "[X] may [Y]."}
     known = {"relation": "capital", "origin": "mined", "evidence": ["a", "b"]}
@@ -81,12 +81,10 @@ def test_proposals_that_are_accepted_join_also_tables_with_tabs(write_suite, tmp
     write_proposals(path, [row | {"subject": "Peru", "object": row["accept"]} for row in rows])
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
-    first = "relation\tpattern\ncapital\tThe capital of [X] is [Y]."
-    (folder / "patterns.tsv").write_text(first)
+    (folder / "patterns.csv").write_text("relation,pattern\ncapital,The capital of [X] is [Y].")
     done, (fault,) = imported(path, folder, groups=["capital"])
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert [fact.object for fact in load_suite(folder)["capital"].facts][3:] == ["yes"]
-    assert (folder / "patterns.tsv").read_text().startswith(first), "rows that were there stay"
     assert "'perhaps'; expected yes, no" in fault
     assert done.cautions == ["not accepted: 1 of 2 rows"]
     refused("--groups captal.*mean 'capital'", imported, path, folder, groups=["captal"])
@@ -116,26 +114,23 @@ def test_one_sheet_has_two_languages(tmp_path):
     assert not imported(tmp_path / "sheet.csv", folder)[0].facts["names"]
 
 
-@pytest.mark.parametrize(("name", "before", "added", "message"), [
-    ("p.csv", '\ufeffrelation,pattern,note\r\ncapital,"[X], [Y].",mine\r\n', 'capital,"[Y], of ""[X]""",\r\n', ""),
-    ("p.csv", "relation;pattern\ncapital;[X] a [Y]\n", 'capital;"[Y], of ""[X]"""\n', ""),
-    ("p.tsv", 'relation\tpattern\ncapital\t"[X] ""a"" [Y]"', '\ncapital\t"[Y], of ""[X]"""\n', ""),
-    ("p.tsv", 'relation\tpattern\ncapital\t"A" [X] [Y]\n', 'capital\t[Y], of "[X]"\n', ""),
-    ("p.csv", "relation,note\ncapital,a\n", None, "no column 'pattern', which a new row has"),
-    ("p.csv", b"relation,pattern\ncapital,[X] \xe9 [Y]\n", None, "would read otherwise with new rows"),
-    ("p.csv", "relation,pattern\ncapital,[X] [Y]\n".encode("utf-16"), None, "p.csv: a table that would read otherwise"),
-    ("p.json", '[{"relation": "capital", "pattern": "[X] [Y]"}]', None, "a table in .jsonl, .tsv or .csv"),
-])  # fmt: skip
-def test_a_table_gets_rows_as_its_own_and_loses_nothing(tmp_path, name, before, added, message):
-    path = tmp_path / name
-    before = before if isinstance(before, bytes) else before.encode()
-    path.write_bytes(before)
-    rows = [{"relation": "capital", "pattern": '[Y], of "[X]"'}]
-    if message:
-        rows[0]["pattern"] = "[Y] \u0151 [X]"
-        refused(message, with_rows, path, rows)
-    else:
-        assert with_rows(path, rows) == before + added.encode()
+def test_a_table_gets_rows_and_keeps_its_cells(tmp_path):
+    """CSV is written anew, in UTF-8 and with commas; another format is refused."""
+    path, rows = (
+        tmp_path / "p.csv",
+        [{"relation": "capital", "pattern": '[Y], of "[X]"', "item": "a"}],
+    )
+    path.write_bytes('relation;pattern;note\r\ncapital;"[X], \xe9 [Y].";mine\r\n'.encode("cp1252"))
+    expected = (
+        'relation,pattern,note,item\ncapital,"[X], \xe9 [Y].",mine,\ncapital,"[Y], of ""[X]""",,a\n'
+    )
+    assert with_rows(path, rows) == expected.encode()
+    refused(
+        "p.tsv: rows to add to another table; expected one in .jsonl or .csv",
+        with_rows,
+        path.with_suffix(".tsv"),
+        rows,
+    )
 
 
 def test_what_fails_changes_no_file_and_names_the_folder(write_suite, tmp_path, monkeypatch):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import csv
-import io
 import shlex
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from consilience.authoring.checks import has_words, normal_form
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.items import ENGLISH, Names
 from consilience.core.text import counted
-from consilience.files.read import Problems, dialect_of, read_cells, read_rows, read_text
+from consilience.files.read import Problems, read_rows
 from consilience.files.rows import (
     Column,
     Row,
@@ -102,40 +99,13 @@ SHOWN = 10  # refusals; ``--format csv`` has all
 
 
 def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
-    """A table (JSONL, TSV or CSV) with further rows, written as its own are.
-
-    What it has stays to the last byte, and reads as before: another table raises.
-    """
+    """A table with further rows: lines of JSONL after its own, or its cells in CSV written anew."""
     if path.suffix == ".jsonl":
         return json_lines(rows, path)
-    if path.suffix not in (".tsv", ".csv"):
-        expected = "a table in .jsonl, .tsv or .csv"
-        raise ConsilienceError("rows to add", expected=expected, where=str(path))
-    old, text = path.read_bytes(), read_text(path, guess=True)
-    header = [name.strip() for name in next(read_cells(path), ("", []))[1]]
-    if missing := [name for row in rows for name in row if name not in header]:
-        found = f"no column '{missing[0]}', which a new row has"
-        todo = "Add the column to the header, or save the table as JSONL."
-        raise ConsilienceError(found, where=str(path), todo=todo)
-    dialect = dialect_of(text, path.suffix)
-    mark = None if dialect["quoting"] == csv.QUOTE_NONE else '"'
-    end = "\r\n" if "\r\n" in text else "\n"
-    added = io.StringIO(newline="")
-    writer = csv.DictWriter(added, header, "", lineterminator=end, quotechar=mark, **dialect)
-    writer.writerows(rows)
-    content = old + end.encode() * (not old.endswith(b"\n")) + added.getvalue().encode()
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch, path.name)
-        copy.write_bytes(content)
-        expected_rows = [cells for _, cells in read_rows(path)]
-        expected_rows += [{name: row.get(name, "") for name in header} for row in rows]
-        is_read = False
-        with suppress(ConsilienceError):
-            is_read = [cells for _, cells in read_rows(copy)] == expected_rows
-    if is_read:
-        return content
-    found = "a table that would read otherwise with new rows: its encoding, or quotation marks"
-    raise ConsilienceError(found, where=str(path), todo="Save it as UTF-8, or as JSONL.")
+    if path.suffix != ".csv":
+        found, expected = "rows to add to another table", "one in .jsonl or .csv"
+        raise ConsilienceError(found, expected=expected, where=str(path))
+    return csv_of(table_of([*(cells for _, cells in read_rows(path)), *rows]))
 
 
 def import_patterns(

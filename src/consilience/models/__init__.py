@@ -25,6 +25,7 @@ from consilience.core.errors import (
     Loading,
     MultiToken,
     Protocol,
+    needs_extra,
 )
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
@@ -110,10 +111,11 @@ def load_model(
         from consilience.models.served import load_served_facts
 
         return cast(LanguageModel, load_served_facts(spec, connection))
-    from consilience.models.causal import CausalModel
-    from consilience.models.loading import load_pretrained
-    from consilience.models.masked import MaskedModel
-    from consilience.models.seq2seq import Seq2SeqModel
+    with needs_extra("models"):
+        from consilience.models.causal import CausalModel
+        from consilience.models.loading import load_pretrained
+        from consilience.models.masked import MaskedModel
+        from consilience.models.seq2seq import Seq2SeqModel
 
     loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter))
     if loaded.kind == "seq2seq":

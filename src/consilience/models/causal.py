@@ -355,9 +355,8 @@ class CausalModel(ReadyModel):
     def score(
         self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        tokenized = candidates_after_space(
-            self.tokenizer, given(candidates, "a causal model").words
-        )
+        candidates = given(candidates, "a causal model")
+        tokenized = candidates_after_space(self.tokenizer, candidates.words)
         words, index = [tokenized.words[at] for at in tokenized.scored], tokenized.index_of_scored()
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
 

@@ -100,11 +100,10 @@ class PromptModel(PromptReader, ReadyModel):
         self.writing, self.chooses = writing or DEFAULT_WRITING, chooses
         self.identity = {**self.identity, **(writing.record if writing else {})}
         self.is_causal = self.takes_answers = loaded.kind == "causal"
-        start = None
+        start: Any = None if self.is_causal else decoder_start(self.model, name)
         if self.is_causal:
             self.scorer: Any = TextScorer(self.model, self.budget)
         else:
-            start = decoder_start(self.model, str(self.tokenizer.name_or_path))
             before = [start, *before_targets(self.tokenizer, start)]
             self.scorer = TargetScorer(self.model, before, self.budget)
         usual = self.model.generation_config

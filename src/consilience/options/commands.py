@@ -275,17 +275,17 @@ class ReproduceOptions(Options):
         "pararel, calum, or one table or figure. Leave it out to list all.")] = None
     _: KW_ONLY
     out: Annotated[FilePath, Option(
-        "Write the tables and their runs to this folder.", "DIR", "-o")] = Path("runs/reproduce")
+        "Keep the runs in this folder.", "DIR", "-o")] = Path("runs/reproduce")
     add: Annotated[Sequence[str] | None, Option(
-        "Add a row for your own model; others only if --only names them.", "NAME=M",
-        is_repeated=True, joins=",")] = None
+        "Add a row for your own model, or a run of it; others only if --only names them.",
+        "NAME=M", is_repeated=True, joins=",", pattern="[^=]+=.+")] = None
     only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
     data: Annotated[OptionalPath, Option(
         "Read tasks from the files TASK/SPLIT.* of this folder [default: from the Hub].",
         "DIR")] = None
-    device: Annotated[str, Option(
-        "auto, cpu, cuda, cuda:1 or mps; trainings: cpu, else auto.", "DEVICE")] = "auto"
-    dry_run: Annotated[bool, Option("Print the commands, and run nothing.")] = False
+    device: Device = "auto"
+    dry_run: Annotated[bool, Option(
+        "Print what is needed and the commands, and run nothing.")] = False
     progress: Progress = SILENT
 
 

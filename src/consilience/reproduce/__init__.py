@@ -5,21 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 
 from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.factors import WHOLE, Part
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.statistics import NAN
-from consilience.options import DeclaredOption, Options, parameters
+from consilience.options import Options, parameters
 from consilience.options.commands import ProbeOptions, ReproduceOptions
-from consilience.probing import probe
+from consilience.probing import CountedRun, count_run, probe
 from consilience.report.table import Table
 from consilience.runs.folder import fingerprint
+from consilience.runs.run import Run
 
 T = TypeVar("T")
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -40,14 +41,7 @@ class Measured:
 Key = tuple[str, str, str]  # Block, row and column, as the paper prints them
 Numbers = dict[Key, Measured]
 
-NAMES = {"pararel": "ParaRel", "calum": "CALUM"}
 ADDED = "added"  # The block of a user's models
-UNAVAILABLE, NOT_SELECTED, NOT_RUN = "unavailable", "not selected", "not run"
-"""Beginnings of the reason for a missing number: no model or data, left out, or a dry run."""
-
-
-class MissingError(Exception):
-    """The reason for a missing number: a model or data set that is not here."""
 
 
 def paper_numbers(table: str) -> pl.DataFrame:
@@ -81,20 +75,7 @@ class Recipe:
     notes: Sequence[str] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def heading(self) -> str:
-        """The title with the table of the paper, where it is of one."""
-        paper, _, number = self.name.partition("-table-")
-        return f"{self.title} ({NAMES[paper]}'s Table {number})" if number else self.title
-
-    @property
-    def rows(self) -> list[str]:
-        """The rows of the paper's table, and the models where rows are models."""
-        rows = list(dict.fromkeys(paper_numbers(self.table)["row"]))
-        by_model = not rows or not {*rows}.isdisjoint(self.models)
-        return list(dict.fromkeys([*(self.models if by_model else ()), *rows]))
-
-    def rows_of(self, names: Collection[str]) -> list[str]:
+    def rows_of(self, names: Iterable[str]) -> list[str]:
         """The rows of a user's models of these names."""
         return [name + end for name in names for end in self.added_rows]
 
@@ -111,72 +92,53 @@ class Recipe:
         return blocks.get(row, ADDED)
 
 
-class Probed(NamedTuple):
-    """A run of a recipe; in a dry run without numbers."""
-
-    path: Path
-    metrics: pl.DataFrame = pl.DataFrame(schema=METRICS_SCHEMA)
-    notes: Sequence[str] = ()
-
-
 class Work:
-    """The calls that a recipe makes, their notes, and why numbers are missing.
+    """The calls that recipes make, their notes, and why numbers are missing."""
 
-    ``known``: what was called before, for other tables of the same folder.
-    """
-
-    def __init__(
-        self,
-        options: ReproduceOptions,
-        progress: Progress = SILENT,
-        known: dict[str, object] | None = None,
-    ) -> None:
+    def __init__(self, options: ReproduceOptions, progress: Progress = SILENT) -> None:
         self.options, self.progress = options, progress
-        self.folder: Path = options.out
-        self.added = added_models(options.add or ())
+        self.added = dict(text.split("=", 1) for text in options.add or ())
+        """A user's models, or runs of them, by the names of their rows."""
         self.rows: Collection[str] | None = None  # The selected rows; all where None
         self.commands: list[str] = []
-        self.reasons: dict[str, list[str]] = {}  # See ``missing``
-        self.files: list[Path] = []  # What calls drew
-        self._known = {} if known is None else known
-        self._remarks: dict[tuple[str, str], list[str]] = {}  # Rows by part and remark
-
-    @property
-    def training_device(self) -> str:
-        return "cpu" if self.options.device == "cpu" else "auto"
+        self.reasons: dict[str, list[str]] = {}  # Why rows have no numbers; "": all rows
+        self.known: dict[str, object] = {}  # What was called, for all tables
+        self._remarks: dict[str, list[str]] = {}  # Notes, with what each is about
 
     def folder_of(self, row: str, part: str = "pararel") -> Path:
         """The folder of a row's run; each model of a user has its own."""
-        other = self.added.get(row)
-        return self.folder / part / (f"{row}-{fingerprint({'model': other})[:8]}" if other else row)
+        other, folder = self.added.get(row), Path(self.options.out, part)
+        return folder / (f"{row}-{fingerprint({'model': other})[:8]}" if other else row)
 
     def is_selected(self, row: str) -> bool:
         return not row or self.rows is None or row in self.rows
 
     def attempt(self, row: str, make: Callable[[], T], part: str = "") -> T | None:
-        """The result of ``make`` for one of the parts of a row; None if it has none."""
+        """The result of ``make`` for one of the parts of a row.
+
+        None if the row is not selected, or a model or data set is missing. Wrong options raise.
+        """
         if not self.is_selected(row):
             return None
         try:
             return make()
-        except MissingError as reason:
-            self.reasons.setdefault(row, []).append(f"{part}: {reason}" if part else str(reason))
+        except ConsilienceError as error:
+            if error.kind in ("usage", "occupied"):
+                raise
+            reason = f"{part}: {error}" if part else str(error)
+            reasons = self.reasons.setdefault(row, [])
+            reasons += [reason] * (reason not in reasons)
             return None
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """The result of ``make``, which is called once for all tables.
-
-        A model or data set that is missing raises ``MissingError``; wrong options raise as usual.
-        """
-        if key not in self._known:
+        """The result of ``make``, which is called once for all tables, also if it raises."""
+        if key not in self.known:
             try:
-                self._known[key] = make()
+                self.known[key] = make()
             except ConsilienceError as error:
-                if error.kind in ("usage", "occupied"):
-                    raise
-                self._known[key] = MissingError(error)
-        known: Any = self._known[key]
-        if isinstance(known, MissingError):
+                self.known[key] = error
+        known: Any = self.known[key]
+        if isinstance(known, ConsilienceError):
             raise known
         return known  # type: ignore[no-any-return]
 
@@ -186,11 +148,10 @@ class Work:
         """What the function of a command gives; None in a dry run."""
         words = ["consilience", *command.split()]
         for name, option in parameters(cast(Any, type(options))).items():
-            value = getattr(options, name)
-            if value != option.default:
-                is_named = isinstance(option, DeclaredOption)
-                words += option.arguments(value) if is_named else [str(value)]
-        self.commands.append(line := shlex.join(words))
+            if (value := getattr(options, name)) != option.default:
+                words += option.arguments(value)
+        line = shlex.join(words)
+        self.commands += [line] * (line not in self.commands)
         if self.options.dry_run:
             return None
 
@@ -200,57 +161,40 @@ class Work:
 
         return self.once(line, make)
 
-    def probe(self, row: str, spec: str, part: str = "", **more: Any) -> Probed:
-        """A run of a model: on ParaRel in the folder of its row, or on another suite or folder."""
-        options: dict[str, Any] = {"suite": "pararel", "out": self.folder_of(row)}
-        options |= {} if spec.startswith("baseline:") else {"device": self.options.device}
-        chosen = ProbeOptions(model=spec, **options | more)
-        made = self.call("probe", _probed, chosen)
+    def probe(self, row: str, spec: str, out: Path, **more: Any) -> CountedRun | None:
+        """A run of a model, by default on ParaRel, or one that a user has; None in a dry run."""
+        options = ProbeOptions(
+            model=spec, out=out, device=self.options.device, **{"suite": "pararel", **more}
+        )
+        if (Path(spec) / "run.json").is_file():
+            made: CountedRun | None = self.once(spec, partial(_counted, spec, options.suite))
+        else:
+            made = self.call("probe", probe, options)
         if made and row != "majority":  # a baseline that is constant on purpose
-            self.note(row, made.notes, part)
-        return made or Probed(Path(str(chosen.out)))
+            self.note(row, made.notes)
+        return made
 
-    def note(self, row: str, texts: Iterable[str], part: str = "") -> None:
-        """Keep notes on a row; the same note on several rows is one."""
+    def note(self, subject: str, texts: Iterable[str]) -> None:
+        """Keep notes on a row or on all; the same note on several rows is one."""
         for text in texts:
-            rows = self._remarks.setdefault((part, text), [])
-            rows += [row] * (row not in rows)
+            subjects = self._remarks.setdefault(text, [])
+            subjects += [subject] * bool(subject and subject not in subjects)
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, with the part and the rows that it is about."""
-        notes = list[str]()
-        for (part, text), rows in self._remarks.items():
-            subject = ", ".join(name for name in (part, *rows) if name)
-            notes.append(f"{subject}: {text}" if subject else text)
-        return notes
+        """What a reader should know, with the rows that it is about."""
+        return [f"{', '.join(of)}: {text}" if of else text for text, of in self._remarks.items()]
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why rows have no numbers; "": all rows."""
-        return {row: f"{UNAVAILABLE}: {'; '.join(why)}" for row, why in self.reasons.items()}
-
-    @property
-    def warnings(self) -> list[str]:
-        return [f"{row or 'all'}: {why}" for row, why in self.missing.items()]
+        return {row: f"unavailable: {'; '.join(why)}" for row, why in self.reasons.items()}
 
 
-def _probed(options: ProbeOptions, progress: Progress) -> Probed:
-    counted = probe(options, progress)
-    return Probed(Path(counted.record["path"]), counted.metrics, counted.notes)
-
-
-def added_models(texts: Sequence[str]) -> dict[str, str]:
-    """A user's models, by the names of their rows."""
-    models: dict[str, str] = {}
-    for text in texts:
-        name, equals, model = (part.strip() for part in text.partition("="))
-        if not (name and equals and model):
-            raise ConsilienceError(f"--add {text}", expected="NAME=M, such as mine=my-folder")
-        if name in models:
-            raise ConsilienceError(f"--add {name} twice", expected="every name once")
-        models[name] = model
-    return models
+def _counted(folder: str, suite: str) -> CountedRun:
+    run = Run.open(folder)
+    if run.suite.name != suite:
+        raise ConsilienceError(f"a run of {run.suite.name}", expected=suite, where=folder)
+    return count_run(run)
 
 
 def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:

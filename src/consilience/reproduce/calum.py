@@ -13,21 +13,22 @@ import polars as pl
 from consilience.analysis import examples
 from consilience.analysis.task_types import KEYS, RUNS_SCHEMA, gains, task_effects
 from consilience.authoring.annotation import score_sheets
+from consilience.core.errors import ConsilienceError
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.commands import FinetuneOptions
-from consilience.report.table import Column, Table
-from consilience.reproduce import (
-    Measured,
-    MissingError,
-    Numbers,
-    Probed,
-    Recipe,
-    Work,
-    paper_numbers,
-    selected,
-)
+from consilience.probing import CountedRun
+from consilience.report.metric_tables import changed_answers_table
+from consilience.report.table import Column, Table, Value
+from consilience.reproduce import Measured, Numbers, Recipe, Work, paper_numbers, selected
 from consilience.runs.run import Run
-from consilience.suites.pairs import CALUM, HUB, TASKS, UnlabelledError, half_of, read_pairs
+from consilience.suites.pairs import (
+    CALUM,
+    HUB,
+    TASKS,
+    UnlabelledError,
+    generated_group,
+    read_pairs,
+)
 
 SPLITS = ("train", "validation", "test")
 KOREAN = ("kornli", "klue-nli", "klue-sts")
@@ -35,7 +36,6 @@ GROUPS = {name: "KorNLI" if name == "kornli" else name.upper() for name in (*CAL
 """The block of each task in the paper's tables."""
 
 WRITERS = ("T5-base", "T5-large")  # Not trained here: T5 was trained on all five tasks
-GENERATED = "-generated"  # Follows a task's name in the group of freely written answers
 HUMAN = "Human"
 
 VARIANTS: Mapping[str, Sequence[str]] = {"Single": (), "Para": ("qqp", "mrpc"), "All": CALUM}
@@ -63,100 +63,95 @@ def results(recipe: Recipe, work: Work) -> Numbers:
 
 
 def _metrics(recipe: Recipe, work: Work, row: str, task: str) -> list[pl.DataFrame]:
-    runs = trained_and_asked(recipe, work, row, task)
-    return [run.metrics.filter(group=group_of(row, task)) for run in runs]
+    runs = trained_and_asked(recipe, work, row, task).values()
+    return [run.metrics.filter(group=group_of(row, task)) for run in runs if run]
 
 
-def trained_and_asked(recipe: Recipe, work: Work, row: str, task: str) -> list[Probed]:
+def trained_and_asked(
+    recipe: Recipe, work: Work, row: str, task: str
+) -> dict[Path, CountedRun | None]:
     """The runs of a row's models on a task, which are trained first unless one writes labels.
 
     The folder of a task has the trainings, ``model``, and the answers, ``run``; recipes share it.
     """
-    model, variant = parts_of(recipe, row)
+    model, _, variant = row.rpartition("-")
+    if f"-{variant}" not in recipe.added_rows:
+        model, variant = row, "Single"
     folder = work.folder_of(model, "calum") / f"{task}{f'-{variant}' * (variant != 'Single')}"
-    spec, part = recipe.models[model], GROUPS[task]
-    held_out = source_of(work, task, "validation") + "#1" * is_halved(work, task)
-    models = {folder / "run": spec}
+    subject, held_out = f"{row} on {GROUPS[task]}", source_of(work, task, "validation")[0]
+    models = {folder / "run": recipe.models[model]}
     if model not in WRITERS:
         from consilience.train.classifiers import finetune
 
         others = [other for other in VARIANTS[variant] if other != task]
         options = FinetuneOptions(
-            model=spec, task=task, train=source_of(work, task, "train"), validation=held_out,
-            with_task=[f"{name}={source_of(work, name, 'train')}" for name in others] or None,
-            seeds=SEEDS, out=folder / "model", device=work.training_device,
+            model=recipe.models[model], task=task, train=source_of(work, task, "train")[0],
+            validation=held_out, seeds=SEEDS, out=folder / "model", device=work.options.device,
+            with_task=[f"{name}={source_of(work, name, 'train')[0]}" for name in others] or None,
         )  # fmt: skip
         made = work.call("finetune", finetune, options)
-        work.note(row, made.cautions if made else (), part)
+        work.note(subject, made.cautions if made else ())
         of_seed = (f"seed-{seed}" for seed in SEEDS)
         models = {folder / "run" / one: str(folder / "model" / one / task) for one in of_seed}
     more = {"suite": task, "data": held_out, "generate": row in WRITERS}
-    return [work.probe(row, of, part, out=run, **more) for run, of in models.items()]
-
-
-def file_of(work: Work, task: str, split: str) -> Path | None:
-    """The file of the data folder: ``TASK/SPLIT`` or its name on the Hub, with any suffix."""
-    folder, names = work.options.data, (split, TASKS[task].splits[SPLITS.index(split)])
-    files = [sorted((folder / task).glob(f"{name}.*")) for name in names if name] if folder else []
-    return next((file for of in files for file in of), None)
-
-
-def source_of(work: Work, task: str, split: str) -> str:
-    """Where the pairs of a split are: a file, else a split on the Hub; unreadable ones raise."""
-    file, name = file_of(work, task, split), TASKS[task].splits[SPLITS.index(split)]
-    if not file and not name:
-        raise MissingError(f"no split of its own on the Hub; give --data DIR with {task}/{split}")
-    source = str(file) if file else f"{HUB}:{name}"
-    if not work.options.dry_run:
-        work.once(f"{task} {source}", partial(_pairs_of, source, task))
-    return source
-
-
-def _pairs_of(source: str, task: str) -> Any:
-    """The pairs of a split; the number of its rows if none has a label."""
-    try:
-        return read_pairs(source, TASKS[task])
-    except UnlabelledError as error:
-        return error.rows
-
-
-def is_halved(work: Work, task: str) -> bool:
-    """Whether validation and test are the halves of one set, as with KLUE (Section 4.1)."""
-    return not TASKS[task].splits[2] and not file_of(work, task, "test")
+    return {run: work.probe(subject, of, run, **more) for run, of in models.items()}
 
 
 def group_of(row: str, task: str) -> str:
     """The group of a row's numbers in its runs."""
-    return task + GENERATED * (row in WRITERS)
+    return generated_group(TASKS[task]) if row in WRITERS else task
 
 
-def parts_of(recipe: Recipe, row: str) -> tuple[str, str]:
-    """A row's model, and the variant of its training."""
-    model, _, variant = row.rpartition("-")
-    return (model, variant) if f"-{variant}" in recipe.added_rows else (row, "Single")
+def source_of(work: Work, task: str, split: str) -> tuple[str, Any]:
+    """Where the pairs of a split are, and they themselves; unreadable ones raise.
+
+    A split is a file of the data folder, ``TASK/SPLIT`` or its name on the Hub with any suffix,
+    else a split on the Hub. Without a test set, validation and test are the halves of one set, as
+    with KLUE (Section 4.1). Of a split without labels the number of its rows is in place of pairs;
+    in a dry run nothing is.
+    """
+
+    def files(split: str) -> list[Path]:
+        folder, names = work.options.data, (split, TASKS[task].splits[SPLITS.index(split)])
+        found = [sorted((folder / task).glob(f"{name}.*")) for name in names if name and folder]
+        return [file for of in found for file in of]
+
+    half = ""
+    if split != "train" and not TASKS[task].splits[2] and not files("test"):
+        split, half = "validation", f"#{SPLITS.index(split)}"
+    name = TASKS[task].splits[SPLITS.index(split)]
+    known = [*map(str, files(split)), *[f"{HUB}:{name}"] * bool(name)]
+    if not known:
+        todo = f"Give --data DIR with {task}/{split}."
+        raise ConsilienceError(f"no {split} split of {task} on the Hub", todo=todo)
+
+    def read() -> Any:
+        try:
+            return read_pairs(known[0] + half, TASKS[task])
+        except UnlabelledError as error:
+            return error.rows
+
+    source = known[0] + half
+    return source, None if work.options.dry_run else work.once(f"{task} {source}", read)
 
 
 def changed_answers(recipe: Recipe, work: Work) -> Table:
     """Answers that a perturbation changed, the most confident first."""
-    rows, blocks = list[list[str | None]](), list[str]()
+    rows, blocks = list[Sequence[Value]](), list[str]()
     for row, (task, form) in product(recipe.models, recipe.details["shown"]):
         make = partial(trained_and_asked, recipe, work, row, task)
-        runs = work.attempt(row, make, GROUPS[task]) or []
-        if work.options.dry_run or not runs:
+        runs = work.attempt(row, make, GROUPS[task]) or {}
+        opened = [Run.open(path) for path, run in runs.items() if run]
+        if not opened:
             continue
-        opened = [Run.open(run.path) for run in runs]
         tables = [examples.changed_answers(of.queries, of.answers, of.suite) for of in opened]
         changed = pl.concat(tables).sort("margin", descending=True, nulls_last=True)
-        changed = changed.filter(group=group_of(row, task), perturbation=form).head(
-            recipe.details["count"]
-        )
-        blocks += [f"{row}: {GROUPS[task]}, {form}"] * max(1, 2 * len(changed))
-        rows += [["no answer changed", "", ""]] * changed.is_empty()
-        for of in changed.fill_null("").iter_rows(named=True):
-            rows.append([of["original_1"], of["original_2"], of["original_answer"], of["gold"]])
-            rows.append([of["text_1"], of["text_2"], of["answer"], ""])
-    columns = [Column("first text"), Column("second text"), Column("answer"), Column("gold")]
-    return Table(recipe.title, columns, [row + [""] * (4 - len(row)) for row in rows], (), blocks)
+        changed = changed.filter(group=group_of(row, task), perturbation=form)
+        shown = changed_answers_table(changed, recipe.details["count"], "").rows
+        rows += shown or [["no answer changed", *[""] * 4]]
+        blocks += [f"{row}: {GROUPS[task]}, {form}"] * max(1, len(shown))
+    columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
+    return Table(recipe.title, columns, rows, blocks=blocks)
 
 
 def sizes(recipe: Recipe, work: Work) -> Numbers:
@@ -167,22 +162,12 @@ def sizes(recipe: Recipe, work: Work) -> Numbers:
     for task, row in GROUPS.items():
         numbers["", row, "# of classes"] = Measured(len(TASKS[task].labels))
         for column, split in recipe.details["counts"].items():
-            count = work.attempt(row, partial(_count_pairs, work, task, split), column)
-            if count is not None:
+            found = work.attempt(row, partial(source_of, work, task, split), column)
+            if pairs := found and found[1]:
+                count = pairs if isinstance(pairs, int) else len(pairs.items)
                 unit = 1000 if (row, column) in thousands else 1
                 numbers["", row, column] = Measured(count / unit)
     return numbers
-
-
-def _count_pairs(work: Work, task: str, split: str) -> int | None:
-    is_half = is_halved(work, task) and split != "train"
-    source = source_of(work, task, "validation" if is_half else split)
-    if work.options.dry_run:
-        return None
-    pairs = work.once(f"{task} {source}", partial(_pairs_of, source, task))
-    if isinstance(pairs, int):
-        return pairs
-    return len((half_of(pairs, SPLITS.index(split)) if is_half else pairs).items)
 
 
 def t_tests(recipe: Recipe, work: Work) -> Numbers:
@@ -226,12 +211,12 @@ def _printed(table: str, recipe: Recipe) -> pl.DataFrame:
 
 def _people(work: Work, task: str) -> list[pl.DataFrame]:
     """The numbers of all annotators; none in a dry run."""
-    sheets = work.folder / "calum" / "sheets" / task
+    sheets = work.options.out / "calum" / "sheets" / task
     if work.options.dry_run:
         return []
     if not (sheets / "key.json").is_file():
         make = f"consilience suite annotate sheet --task {task} --data F --out {sheets}"
-        raise MissingError(f"people have to answer: {make}")
+        raise ConsilienceError(f"people have to answer: {make}")
     scored = work.once(f"people {task}", partial(score_sheets, sheets))
-    work.note(HUMAN, scored.cautions, GROUPS[task])
+    work.note(f"{HUMAN} on {GROUPS[task]}", scored.cautions)
     return [scored.tables["metrics"].filter(over="all")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,15 @@ from scipy.stats import binomtest
 
 from consilience.analysis.patterns import correlation_table
 from consilience.authoring.checks import sizes_of
+from consilience.core.errors import Progress
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN, holm
 from consilience.options.commands import ImproveOptions, ProbeOptions
+from consilience.probing import CountedRun
 from consilience.report.export import Output
 from consilience.report.table import Column, Table
-from consilience.reproduce import (
-    ADDED,
-    Measured,
-    Numbers,
-    Probed,
-    Recipe,
-    Work,
-    in_percent,
-    selected,
-)
+from consilience.reproduce import ADDED, Measured, Numbers, Recipe, Work, in_percent, selected
 from consilience.results.analyses import analyze_representations
-from consilience.runs.run import read_answers
 from consilience.suites import load_suite
 from consilience.suites.facts import N_TO_1
 
@@ -43,53 +35,60 @@ FACTS = 100  # Of each relation whose vectors are clustered
 COEFFICIENTS = {"pearson": "Correlation Accuracy/Consistency", "spearman": "the same, Spearman's"}
 
 
+def _probed(recipe: Recipe, work: Work) -> dict[str, CountedRun]:
+    """The runs of the available models; none in a dry run."""
+    runs = {
+        row: work.attempt(row, partial(work.probe, row, spec, work.folder_of(row)))
+        for row, spec in recipe.models.items()
+    }
+    return {row: run for row, run in runs.items() if run}
+
+
+def _of_the_paper(recipe: Recipe, work: Work, runs: Mapping[str, object]) -> list[str]:
+    """The paper's models if all of them have a run, else none."""
+    models = [row for row in recipe.models if row not in work.added]
+    return models if {*models} <= runs.keys() else []
+
+
 def model_means(recipe: Recipe, work: Work) -> Numbers:
-    """Means over relations in each model's run, and with ``micro`` also over all facts."""
+    """Means over relations in each model's run."""
     numbers: Numbers = {}
     for row, run in _probed(recipe, work).items():
         numbers |= selected(run.metrics, recipe, row, group="", over="mean")
-        if recipe.details.get("micro"):
-            pooled = selected(run.metrics, recipe, row, group="", over="all")
-            for (block, _, column), number in pooled.items():
-                numbers[block, row, f"{column}, micro"] = number
     return numbers
 
 
 def single_relations(recipe: Recipe, work: Work) -> Numbers:
     """Original language (P364) by model; capital of (P1376) and owned by (P127) of BERT-large."""
-    runs = _probed(recipe, work)
-
-    def of_relation(row: str, block: str, relation: str) -> Numbers:
-        return selected(runs[row].metrics, recipe, row, block, group=relation, over="group")
-
-    numbers: Numbers = {}
-    for row in runs:
-        numbers |= of_relation(row, "original-language", "P364")
-    of_paper = [number for (_, row, _), number in numbers.items() if row not in work.added]
-    rows = {row for _, row, _ in numbers}
-    if _all_available(recipe, work, rows, "lowest model", "highest model"):
+    runs, numbers, column = _probed(recipe, work), Numbers(), "Consistency"
+    places = [("original-language", "P364", row) for row in runs]
+    places += [("capital-of", "P1376", "BERT-large"), ("owned-by", "P127", "BERT-large")]
+    for block, relation, row in places:
+        if row in runs:
+            of_relation = {"group": relation, "over": "group"}
+            numbers |= selected(runs[row].metrics, recipe, row, block, **of_relation)
+    block = places[0][0] if runs else ""
+    of_paper = [numbers[block, row, column] for row in _of_the_paper(recipe, work, runs)]
+    if of_paper:
         lowest, *_, highest = sorted(of_paper, key=lambda number: number.value)
-        for row, number in (("lowest model", lowest), ("highest model", highest)):
-            numbers["original-language", row, "Consistency"] = number
-    if "BERT-large" in runs:
-        numbers |= of_relation("BERT-large", "capital-of", "P1376")
-        numbers |= of_relation("BERT-large", "owned-by", "P127")
+        numbers |= {(block, "lowest model", column): lowest}
+        numbers |= {(block, "highest model", column): highest}
     return numbers
 
 
 def correlations(recipe: Recipe, work: Work) -> Numbers:
     """Coefficients over relations, times 100, of each model, and the largest p of all models."""
-    runs = _probed(recipe, work)
-    tables = {row: run.metrics for row, run in runs.items() if run.metrics.height}
-    chosen = correlation_table(tables).filter(x="accuracy", y="consistency") if tables else None
-    rows = [] if chosen is None else chosen.to_dicts()
-    numbers: Numbers = {
-        ("", row["run"], COEFFICIENTS[row["method"]]): in_percent(row, "r%") for row in rows
-    }
-    if _all_available(recipe, work, tables, "all models") and rows:
-        pearson = [row for row in rows if row["method"] == "pearson"]
-        largest = np.max([row["p"] for row in pearson if row["run"] not in work.added])
-        numbers["", "all models", "p (correlation)"] = Measured(float(largest))
+    runs, numbers = _probed(recipe, work), Numbers()
+    if not runs:
+        return numbers
+    table = correlation_table({row: run.metrics for row, run in runs.items()})
+    rows = table.filter(x="accuracy", y="consistency").to_dicts()
+    for row in rows:
+        numbers["", row["run"], COEFFICIENTS[row["method"]]] = in_percent(row, "r%")
+    models = _of_the_paper(recipe, work, runs)
+    p = [row["p"] for row in rows if row["method"] == "pearson" and row["run"] in models]
+    if p:
+        numbers["", "all models", "p (correlation)"] = Measured(float(np.max(p)))
     return numbers
 
 
@@ -100,22 +99,12 @@ def statistics(recipe: Recipe, work: Work) -> Numbers:
 
 
 def tuples(recipe: Recipe, work: Work) -> Numbers:
-    """How many facts the paper's filters leave, and how many relations have one right answer.
-
-    Of each kind also how many subjects have several objects, and objects several subjects (note 3).
-    """
+    """How many facts the paper's filters leave, and how many relations have one right answer."""
     sizes = _sizes(work)
     numbers: Numbers = {("", "all relations", "Tuples"): Measured(sizes.facts["facts"])}
     for kind in ("N-M", "N-1"):
         relations = sizes.tables["by_group"].filter(cardinality=kind)
         numbers["", kind, "Relations"] = Measured(relations.height)
-        for column, shared, total in (
-            ("subjects with several objects", "shared_subjects", "subjects"),
-            ("objects with several subjects", "shared_objects", "candidates"),
-        ):
-            several, all_ = (sum(relations[name].to_list()) for name in (shared, total))
-            share = 100 * several / all_ if all_ else NAN
-            numbers["", kind, column] = Measured(share, unit="percent")
     return numbers
 
 
@@ -135,15 +124,9 @@ def agreement(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def paraphrase_types(recipe: Recipe, work: Work) -> Numbers:
-    """None: the paper's counts by hand of 100 pairs can only be repeated by people."""
-    return {}
-
-
 def example_answers(recipe: Recipe, work: Work) -> Table:
     """The paper's examples with the answers of each model to them."""
-    runs = {row: run for row, run in _probed(recipe, work).items() if run.metrics.height}
-    answers = {row: read_answers(run.path) for row, run in runs.items()}
+    answers = {row: run.checked.answers for row, run in _probed(recipe, work).items()}
     rows, blocks = list[list[str | None]](), list[str]()
     for example in recipe.details["examples"]:
         place = {"group": example["relation"], "subject": example["subject"]}
@@ -154,8 +137,6 @@ def example_answers(recipe: Recipe, work: Work) -> Table:
         for pattern, answer in example["answers"]:
             rows.append([pattern, answer, *(known.get(pattern) for known in ours)])
             blocks.append(f"{example['subject']} ({example['object']})")
-    more = "more examples of {}: consilience analyze examples {}"
-    work.note("", [more.format(row, run.path) for row, run in runs.items()])
     columns = [Column("pattern"), Column("paper, BERT-large"), *map(Column, answers)]
     return Table(recipe.title, columns, rows, blocks=blocks)
 
@@ -163,22 +144,19 @@ def example_answers(recipe: Recipe, work: Work) -> Table:
 def clusters(recipe: Recipe, work: Work) -> Numbers:
     """The first 30 facts of P36 in all patterns, and what the vectors of all facts cluster by."""
     numbers: Numbers = {}
-    for row, spec in recipe.models.items():
-        options = {"groups": ("P36",), "limit": 1000}
-        found = work.attempt(row, partial(_vectors, work, row, spec, "pararel-figure-3", **options))
-        for cluster in found.tables["clusters"].to_dicts() if found else ():
+    for row, found in _vectors(recipe, work, "pararel-figure-3", groups=("P36",), limit=1000):
+        for cluster in found.tables["clusters"].to_dicts():
             numbers |= _clustered(("", row), cluster)
-        work.files += sorted(work.folder_of(row, "pararel-figure-3").glob("tsne-*.svg"))
+        work.note(row, [f"the figure is {found.facts['figure']}"])
     return numbers
 
 
 def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
     """Spearman's coefficient over relations, times 100; p adjusted over models (Holm); clusters."""
     numbers, tested = Numbers(), dict[tuple[str, str], float]()
-    for row, spec in recipe.models.items():
-        found = work.attempt(row, partial(_vectors, work, row, spec, "pararel-vectors"))
+    for row, found in _vectors(recipe, work, "pararel-vectors", limit=FACTS):
         key = recipe.block_of(row), row
-        for vectors in found.tables["correlations"].to_dicts() if found else ():
+        for vectors in found.tables["correlations"].to_dicts():
             if vectors["property"] == "subject":
                 numbers[*key, "Spearman Consistency/V-measure"] = in_percent(vectors, "r%")
                 numbers[*key, "p (Spearman)"] = Measured(vectors["p"], unit="p")
@@ -192,18 +170,21 @@ def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def _vectors(work: Work, row: str, spec: str, part: str, **more: Any) -> Output | None:
-    options = ProbeOptions(
-        model=spec, suite="pararel", out=work.folder_of(row, part), device=work.options.device,
-        **{"limit": FACTS, **more},
-    )  # fmt: skip
-    found = work.call(
-        "analyze representations",
-        lambda chosen, progress: analyze_representations(chosen, (-1,), progress),
-        options,
-    )
-    work.note(row, found.cautions if found else ())
-    return found
+def _vectors(recipe: Recipe, work: Work, part: str, **more: Any) -> Iterator[tuple[str, Output]]:
+    """What the vectors of the last layer of each available model give; nothing in a dry run."""
+
+    def analyze(options: ProbeOptions, progress: Progress) -> Output:
+        return analyze_representations(options, (-1,), progress)
+
+    for row, spec in recipe.models.items():
+        options = ProbeOptions(
+            model=spec, suite="pararel", out=work.folder_of(row, part),
+            device=work.options.device, **more,
+        )  # fmt: skip
+        call = partial(work.call, "analyze representations", analyze, options)
+        if found := work.attempt(row, call):
+            work.note(row, found.cautions)
+            yield row, found
 
 
 def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> Numbers:
@@ -215,23 +196,25 @@ def _clustered(key: tuple[str, str], cluster: Mapping[str, Any]) -> Numbers:
 
 def improvement(recipe: Recipe, work: Work) -> Numbers:
     """Means over the 25 test relations before and after training on three, chosen by three."""
-    numbers: Numbers = {}
-    folder = work.folder_of("majority", "pararel-test")
-    probe = partial(work.probe, "majority", recipe.models["majority"], groups=TEST, out=folder)
-    runs = {"majority": folder} if work.attempt("majority", probe) else {}
-    for name in ("", *work.added):
-        base, after = (name, f"{name}-ft") if name else ("BERT-base", "BERT-ft")
-        ablations = {} if name else recipe.details["ablations"]
-        if not any(map(work.is_selected, (base, after, *ablations))):
+    folder, runs = work.folder_of("majority", "pararel-test"), dict[str, Path]()
+    probe = partial(work.probe, "majority", recipe.models["majority"], folder, groups=TEST)
+    if work.attempt("majority", probe):
+        runs["majority"] = folder
+    for name in ("BERT-base", *work.added):
+        is_own = name in work.added
+        after, ablations = f"{name}-ft" if is_own else "BERT-ft", recipe.details["ablations"]
+        ablations = {} if is_own else ablations
+        if not any(map(work.is_selected, (name, after, *ablations))):
             continue
-        if best := work.attempt(name, partial(_best, recipe, work, name)):
-            runs |= {base: best[1] / "before", after: best[1] / AFTER}
+        if best := work.attempt(name * is_own, partial(_best, recipe, work, name)):
+            runs |= {name: best[1] / "before", after: best[1] / AFTER}
             for row, options in ablations.items():
                 training = {"weight": best[0], **options}
                 runs[row] = _improve(recipe, work, name, **training)[0] / AFTER
+    numbers: Numbers = {}
     for row, run in runs.items():
-        if work.is_selected(row) and not work.options.dry_run:
-            metrics = pl.read_csv(run / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+        if (file := run / "metrics.csv").is_file():  # none in a dry run
+            metrics = pl.read_csv(file, schema_overrides=METRICS_SCHEMA)
             numbers |= selected(metrics, recipe, row, group="", over="mean")
     return numbers
 
@@ -239,14 +222,14 @@ def improvement(recipe: Recipe, work: Work) -> Numbers:
 def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     """Differences of means over the test relations, in points; p over their pooled facts."""
     numbers: Numbers = {}
-    for name in ("", *work.added):
-        best = work.attempt(name, partial(_best, recipe, work, name))
-        if best is None or work.options.dry_run:
+    for name in ("BERT-base", *work.added):
+        key = (ADDED, name) if name in work.added else ("", "BERT-ft vs BERT-base")
+        best = work.attempt(key[1], partial(_best, recipe, work, name))
+        file = best[1] / f"seed-{SEED}" / "comparison.csv" if best else None
+        if not (file and file.is_file()):  # none in a dry run
             continue
-        file = best[1] / AFTER / ".." / "comparison.csv"
         table = pl.read_csv(file, schema_overrides=COMPARISON_SCHEMA).fill_null(NAN)
         rows = {(row["metric"], row["over"]): row for row in table.filter(kind="whole").to_dicts()}
-        key = (ADDED, name) if name else ("", "BERT-ft vs BERT-base")
         for column, (metric, *_) in recipe.columns.items():
             means, pooled = rows[metric, "mean"], rows[metric, "all"]
             numbers[*key, column] = in_percent({**means, "value": means["difference"]}, "points")
@@ -256,13 +239,10 @@ def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
     return numbers
 
 
-def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[float, Path]:
-    """The lambda with the best validation, of equal ones the last, and the folder of its training.
-
-    ``name``: a user's model; BERT-base without one.
-    """
+def _best(recipe: Recipe, work: Work, row: str) -> tuple[float, Path]:
+    """The lambda with the best validation, of equal ones the last, and its folder."""
     tried = {
-        weight: _improve(recipe, work, name, f"lambda-{weight:g}", weight=weight)
+        weight: _improve(recipe, work, row, f"lambda-{weight:g}", weight=weight)
         for weight in LAMBDAS
     }
 
@@ -273,36 +253,16 @@ def _best(recipe: Recipe, work: Work, name: str = "") -> tuple[float, Path]:
 
 
 def _improve(
-    recipe: Recipe, work: Work, name: str, part: str, **more: Any
+    recipe: Recipe, work: Work, row: str, part: str, **more: Any
 ) -> tuple[Path, Mapping[str, float]]:
     """The folder of a training, and its validation; without numbers in a dry run."""
     from consilience.train.improvement import improve
 
-    row = name or "BERT-base"
     folder = work.folder_of(row, "pararel-improve") / part
     options = ImproveOptions(
         model=recipe.models[row], suite="pararel", train_groups=TRAIN,
-        validation_groups=VALIDATION, seeds=(SEED,), out=folder, device=work.training_device,
+        validation_groups=VALIDATION, seeds=(SEED,), out=folder, device=work.options.device,
         **{"loss": "pairs", **more},
     )  # fmt: skip
     made: Any = work.call("improve", improve, options)
     return folder, made.facts["outcomes"][0]["validation"] if made else {}
-
-
-def _probed(recipe: Recipe, work: Work) -> dict[str, Probed]:
-    """The runs of the available models."""
-    runs = {
-        row: work.attempt(row, partial(work.probe, row, spec))
-        for row, spec in recipe.models.items()
-    }
-    return {row: run for row, run in runs.items() if run}
-
-
-def _all_available(recipe: Recipe, work: Work, runs: Collection[str], *rows: str) -> bool:
-    """Whether all models of the paper have a run; if not, the rows that need them are marked."""
-    models = [row for row in recipe.models if row not in work.added]
-    missing = ", ".join(row for row in models if row not in runs)
-    if missing and not work.options.dry_run:
-        reason = f"needs all models of the paper; missing: {missing}"
-        work.reasons |= {row: [reason] for row in rows}
-    return not missing

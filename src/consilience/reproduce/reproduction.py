@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from importlib.resources import files
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,23 @@ import polars as pl
 
 from consilience.analysis.task_types import t_test
 from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_mean
-from consilience.files.write import csv_of, make_folder, write_whole
 from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
 from consilience.options.commands import ReproduceOptions
-from consilience.report.export import Output, record_of, save_table
+from consilience.probing import CountedRun
+from consilience.report.export import Output, record_of
 from consilience.report.table import Cell, Column, Table, Value, text_of
 from consilience.reproduce import (
-    ADDED,
-    NOT_RUN,
-    NOT_SELECTED,
     Key,
     Measured,
     Numbers,
-    Probed,
     Recipe,
     Work,
     calum,
     paper_numbers,
     pararel,
 )
-
-Place = tuple[str, str, str, str]  # Table, task, row and column of a number
+from consilience.suites import suite_folder
+from consilience.suites.question_suites import data_dir
 
 
 def claims(recipe: Recipe, work: Work) -> Numbers:
@@ -46,7 +41,7 @@ def claims(recipe: Recipe, work: Work) -> Numbers:
     ``recipes.toml``:
 
     - ``section``, ``claim``: the block and the row of its numbers.
-    - ``table``: one or several tables of the paper.
+    - ``table``: one or several tables of the paper; a number is of the first that has it.
     - ``higher``, ``lower``: rows, or names of ``sets``. Two lists of the same length are compared
       in pairs, other lists each with each. ``lower`` may be a number; without it, rows are compared
       with themselves.
@@ -54,56 +49,40 @@ def claims(recipe: Recipe, work: Work) -> Numbers:
     - ``over``: what is averaged first, and is then tested as independent: ``higher`` (the rows,
       unless given), ``lower`` or ``tasks``.
     """
-    rows, numbers, tested = [*_rows(recipe)], Numbers(), dict[tuple[str, str], float]()
-    known: dict[Place, float] = {}
-    for table in dict.fromkeys(name for claim in rows for name in claim["table"]):
-        for of in paper_numbers(table).iter_rows(named=True):
-            task = of["group"] if table.startswith("calum") else ""  # other blocks are no tasks
-            known[table, task, of["row"], of["column"]] = of["value"]
-    for claim in rows:
-        key, counts = (claim["section"], claim["claim"]), counted(comparisons(claim, known))
-        numbers |= {(*key, column): number for column, number in counts.items()}
-        tested[key] = counts["p (t)"].value
+    numbers, sets = Numbers(), recipe.details["sets"]
+    for claim in recipe.details["claims"]:
+        for column, number in counted(comparisons(claim, sets)).items():
+            numbers[claim["section"], claim["claim"], column] = number
+    tested = {key: number.value for key, number in numbers.items() if key[2] == "p (t)"}
     for key, p in zip(tested, holm(list(tested.values())), strict=True):
-        numbers[*key, "p (Holm)"] = Measured(p, unit="p")
+        numbers[key[0], key[1], "p (Holm)"] = Measured(p, unit="p")
     return {key: number for key, number in numbers.items() if not math.isnan(number.value)}
 
 
-def _rows(recipe: Recipe) -> Iterator[dict[str, Any]]:
-    """The claims; names of sets are replaced by their members, and ``table`` is a list."""
-    sets: Mapping[str, list[str]] = recipe.details["sets"]
-    for claim in recipe.details["claims"]:
-        lists = {
-            name: [
-                member
-                for text in (value if isinstance(value, list) else [value])
-                for member in sets.get(str(text), [text])
-            ]
-            for name, value in claim.items()
-            if name in ("higher", "lower", "table", "tasks")
-        }
-        yield claim | lists
-
-
-def comparisons(claim: Mapping[str, Any], numbers: Mapping[Place, float]) -> dict[str, list[float]]:
+def comparisons(claim: Mapping[str, Any], sets: Mapping[str, list[str]]) -> dict[str, list[float]]:
     """How much higher the first numbers are than the second ones, by what is averaged first."""
-    higher, lower = claim["higher"], claim.get("lower", claim["higher"])
+
+    def members(name: str, otherwise: Any = None) -> list[Any]:
+        """What a claim names: one or a list, of which the names of sets are replaced."""
+        value = claim.get(name, otherwise)
+        listed = value if isinstance(value, list) else [value]
+        return [member for one in listed for member in sets.get(str(one), [one])]
+
+    known: dict[tuple[str, str, str], float] = {}
+    for table in reversed(members("table")):
+        for of in paper_numbers(table).iter_rows(named=True):
+            block = of["group"] if "tasks" in claim else ""  # other blocks are no tasks
+            known[block, of["row"], of["column"]] = of["value"]
+    higher, lower = members("higher"), members("lower", claim["higher"])
     pairs = zip(higher, lower, strict=True) if len(higher) == len(lower) else product(higher, lower)
     tasks, columns = (
-        [[name, name] if isinstance(name, str) else name for name in names]  # for both sides
-        for names in (claim.get("tasks", [""]), claim["columns"])
+        [[name, name] if isinstance(name, str) else name for name in members(of, "")]
+        for of in ("tasks", "columns")
     )
-
-    def number(task: str, row: str | float, column: str) -> float | None:
-        """The number of a row in the first of the tables that has it; a number is itself."""
-        if not isinstance(row, str):
-            return row
-        places = ((table, task, row, column) for table in claim["table"])
-        return next((numbers[place] for place in places if place in numbers), None)
-
     found: dict[str, list[float]] = {}
     for (first, second), (task, other), (column, against) in product(pairs, tasks, columns):
-        high, low = number(task, first, column), number(other, second, against)
+        high = known.get((task, first, column))
+        low = known.get((other, second, against)) if isinstance(second, str) else second
         if high is not None and low is not None:
             units = {"higher": first, "lower": str(second), "tasks": task}
             found.setdefault(units[claim.get("over", "higher")], []).append(high - low)
@@ -176,35 +155,28 @@ NUMBER = Column("", "number")  # in the unit that the paper prints
 
 
 def beside(
-    table: str,
-    ours: Mapping[Key, Measured | None],
-    absent: Mapping[str, str] | None = None,
+    table: str, ours: Mapping[Key, Measured], absent: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """The paper's numbers with ours (``BESIDE_SCHEMA``), and ours that the paper does not have.
 
-    Rows are in the order of the paper. ``ours``: None for a missing number. ``absent``: why a row
-    has no number of ours; the reason of ``""`` applies to all other rows.
+    Rows are in the order of the paper. ``absent``: why a row has no number of ours; the reason of
+    ``""`` applies to all other rows.
     """
-    absent, rows = absent or {}, list[dict[str, object]]()
-    printed: list[dict[str, Any]] = paper_numbers(table).to_dicts()
-    known = {(row["group"], row["row"], row["column"]) for row in printed}
-    for key, number in ours.items():
-        if key not in known:
-            unit = number.unit if number else ""
-            place = dict(zip(("group", "row", "column"), key, strict=True))
-            other = {"unit": unit, "digits": DIGITS.get(unit, 1), "value": NAN, "std": NAN}
-            printed.append({"table": table, "section": "", **place, **other})
-    for row in printed:
-        number = ours.get((row["group"], row["row"], row["column"]))
-        verdict = absent.get(row["row"], absent.get("", "not measured"))
-        if number is not None:
+    absent, rows = absent or {}, list[dict[str, Any]]()
+    paper = {(of["group"], of["row"], of["column"]): of for of in paper_numbers(table).to_dicts()}
+    for key in dict.fromkeys([*paper, *ours]):
+        number = ours.get(key, Measured(NAN))
+        place = dict(zip(("group", "row", "column"), key, strict=True))
+        other = {"unit": number.unit, "digits": DIGITS.get(number.unit, 1), "section": ""}
+        row: dict[str, Any] = paper.get(key, {**place, **other, "value": NAN, "std": NAN})
+        verdict = absent.get(key[1], absent.get("", "not measured"))
+        if key in ours:
             verdict = _verdict(row["value"], row["digits"], row["unit"], number.value)
-        measured = number or Measured(NAN)
         rows.append(
             {
-                **row, "paper": row["value"], "paper_std": row["std"], "ours": measured.value,
-                "std": measured.std, "low": measured.low, "high": measured.high,
-                "difference": measured.value - row["value"], "verdict": verdict,
+                **row, "table": table, "paper": row["value"], "paper_std": row["std"],
+                "ours": number.value, "std": number.std, "low": number.low, "high": number.high,
+                "difference": number.value - row["value"], "verdict": verdict,
             }
         )  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
@@ -242,105 +214,74 @@ def _text(cell: Cell) -> str:
     return text_of(cell, NUMBER)
 
 
-def beside_table(numbers: pl.DataFrame, title: str, notes: Sequence[str] = ()) -> Table:
+def beside_table(numbers: pl.DataFrame, title: str) -> Table:
     """In the paper's layout: its columns, and in each row ours below the paper's."""
     headings = numbers["column"].unique(maintain_order=True).to_list()
     rows: list[list[Value]] = []
     blocks: list[str] = []
     for (group, name), chosen in numbers.group_by(["group", "row"], maintain_order=True):
         cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
-        is_empty = chosen["paper"].is_nan().all() and chosen["ours"].is_nan().all()
-        ours = chosen["verdict"][0].split(":")[0] if is_empty else "ours"
-        for at, whose in enumerate(("paper", ours)):
+        for at, whose in enumerate(("paper", "ours")):
             shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
-            if any(_text(cell) != "-" for cell in shown) or (is_empty and at):
+            if any(_text(cell) != "-" for cell in shown):
                 rows.append([f"{name} ({whose})", *shown])
                 blocks.append(str(group))
     columns = [Column(""), *(Column(heading, "number") for heading in headings)]
-    return Table(title, columns, rows, notes, blocks)
+    return Table(title, columns, rows, blocks=blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A table that was made."""
+def make(recipe: Recipe, work: Work) -> tuple[Table, pl.DataFrame]:
+    """A table of a paper with our numbers, and these (``BESIDE_SCHEMA``); none of texts.
 
-    recipe: Recipe
-    table: Table  # In the layout of the paper
-    numbers: pl.DataFrame  # ``BESIDE_SCHEMA``; empty for a table of texts
-    work: Work
-
-
-def make(recipe: Recipe, work: Work) -> Made:
-    """A table of a paper with our numbers; ``work`` says which rows, and collects notes."""
-    options, added = work.options, work.added if recipe.added_rows else {}
-    rows = recipe.rows_of(added)
+    ``work`` says which rows, and collects notes.
+    """
+    if recipe.added_rows:
+        recipe = replace(recipe, models={**recipe.models, **work.added})
     paper = paper_numbers(recipe.table)
-    taken = {*recipe.models, *paper["row"], *paper["group"], *paper["column"]}
-    for name in (name for name in (*added, *rows) if name in taken):
-        found = f"--add {name}: the paper's table has that name"
-        raise ConsilienceError(found, expected="a new name")
-    recipe = replace(recipe, models={**recipe.models, **added})
-    only = [*dict.fromkeys([*(options.only or ()), *rows])]
-    work.rows = {*only} if only else None
+    only = [*(work.options.only or ()), *recipe.rows_of(work.added)]
+    work.rows = only or None
     work.note("", recipe.notes)
     made = work.attempt("", lambda: recipe.make(recipe, work))
     if isinstance(made, Table):
-        made = replace(made, title=recipe.heading, notes=[*work.notes, *work.warnings])
-        return Made(recipe, made, pl.DataFrame(schema=BESIDE_SCHEMA), work)
-    absent = work.missing | ({"": NOT_RUN} if options.dry_run else {})
-    for name in absent.keys() & added:
-        absent |= dict.fromkeys(recipe.rows_of([name]), absent[name])
-    ours: dict[Key, Measured | None] = {**(made or {})}
-    columns = paper["column"].unique(maintain_order=True)
-    measured = {row for _, row, _ in ours}
-    for row in (row for row in rows if row not in measured):
-        ours |= {(ADDED, row, column): None for column in columns}
-    ours = {key: of for key, of in ours.items() if work.is_selected(key[1])}
-    numbers = beside(recipe.table, ours, absent)
-    if only:
-        chosen = pl.when(pl.col("row").is_in(only)).then("verdict")
-        numbers = numbers.with_columns(verdict=chosen.otherwise(pl.lit(NOT_SELECTED)))
-    table = beside_table(numbers, recipe.heading, [*work.notes, *work.warnings])
-    return Made(recipe, table, numbers, work)
+        return made, pl.DataFrame(schema=BESIDE_SCHEMA)
+    ours = {key: of for key, of in (made or {}).items() if work.is_selected(key[1])}
+    others = dict.fromkeys(paper["row"].filter(~paper["row"].is_in(only)), "not measured")
+    numbers = beside(recipe.table, ours, work.missing | (others if only else {}))
+    return beside_table(numbers, recipe.title), numbers
 
 
 def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
-    """Make the tables of a recipe or of a set of them, and write them to the folder."""
-    name, known = str(options.name), dict[str, object]()
+    """Make the tables of a recipe or of a set of them, with the runs that they need."""
+    name, work = str(options.name), Work(options, progress)
     if name not in RECIPES and name not in SETS:
         raise ConsilienceError(f"no table '{name}'", todo=did_you_mean(name, [*SETS, *RECIPES]))
-    recipes = [RECIPES[one] for one in (SETS[name]["names"] if name in SETS else [name])]
-    work = [Work(options, progress, known) for _ in recipes]
-    _refuse(options, recipes, work[0].added)
-    if not options.dry_run:
-        make_folder(options.out)
-    made = [make(recipe, of) for recipe, of in zip(recipes, work, strict=True)]
-    numbers = pl.concat(one.numbers for one in made)
-    warnings = [*dict.fromkeys(text for one in made for text in one.work.warnings)]
-    notes = [*dict.fromkeys(note for one in work for note in one.notes)]
-    commands = [*dict.fromkeys(command for one in work for command in one.commands)]
-    paths: list[Path] = []
-    shown: list[Table | str] = [*commands]
-    if not options.dry_run:
-        for one in made:
-            paths += [*one.work.files, *save_table(one.table, options.out, one.recipe.name)]
-        paths.append(options.out / "numbers.csv")
-        write_whole(paths[-1], csv_of(numbers))
-        names = ", ".join(one.recipe.name for one in made)
-        written = f"Written to {options.out}: numbers.csv; as .csv, .md and .tex {names}"
-        shown = [replace(one.table, notes=()) for one in made]
-        shown += [*(f"* {note}" for note in notes), written]
-    record = record_of(
-        name=name, added=work[0].added, only=options.only,
-        data=options.data and str(options.data),
-    )  # fmt: skip
-    facts = {
-        "run": {**record, "commands": commands, "files": [*map(str, paths)]}, "notes": notes,
-    }  # fmt: skip
-    has_run = any(isinstance(of, Probed) for of in known.values())
+    recipes = [RECIPES[one] for one in SETS.get(name, {"names": [name]})["names"]]
+    _refuse(options, recipes, work.added)
+    before = [f"Needs {SETS[name]['needs'] if name in SETS else recipes[0].needs}."]
+    if any("ParaRel" in one.needs for one in recipes):
+        try:
+            suite_folder("pararel", data_dir())
+        except ConsilienceError as error:
+            if not options.dry_run:
+                raise
+            before.insert(0, f"ParaRel is missing. {error.todo}")
+    made = [make(recipe, work) for recipe in recipes]
+    numbers = pl.concat(of for _, of in made)
+    shown: list[Table | str] = [table for table, _ in made]
+    shown[-1] = replace(made[-1][0], notes=work.notes)
+    warnings = [f"{row or 'all'}: {why}" for row, why in work.missing.items()]
+    has_run = any(isinstance(of, CountedRun) for of in work.known.values())
     is_measured = has_run or numbers["ours"].is_not_nan().any()
-    status = 0 if is_measured or options.dry_run or not warnings else 3
-    return Output({"numbers": numbers}, shown, cautions=warnings, facts=facts, status=status)
+    record = record_of(
+        name=name, added=work.added, only=options.only, data=options.data and str(options.data)
+    )
+    return Output(
+        {"numbers": numbers},
+        [*before, *work.commands] if options.dry_run else shown,
+        cautions=warnings,
+        facts={"run": {**record, "commands": work.commands}, "notes": work.notes},
+        status=0 if is_measured or options.dry_run or not warnings else 3,
+    )
 
 
 def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str, str]) -> None:
@@ -350,11 +291,23 @@ def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str
         known = ", ".join(one.name for one in RECIPES.values() if one.added_rows)
         found = f"{options.name} takes no further model"
         raise ConsilienceError(found, expected=f"one of {known}")
-    rows = dict.fromkeys(row for one in recipes for row in (*one.rows, *one.rows_of(added)))
+    papers = [(one, paper_numbers(one.table)) for one in recipes]
+    rows = [row for one, paper in papers for row in (*one.models, *paper["row"])]
+    taken = {
+        *rows,
+        *(name for _, paper in papers for key in ("group", "column") for name in paper[key]),
+    }
+    ours = [row for one in recipes for row in one.rows_of(added)]
+    for name in (name for name in (*added, *ours) if name in taken):
+        found = f"--add {name}: the paper's table has that name"
+        raise ConsilienceError(found, expected="a new name")
+    rows = [*dict.fromkeys([*rows, *ours])]
     for row in options.only or ():
         if row not in rows:
             expected = ", ".join(rows) or "none"
             raise ConsilienceError(f"{options.name} has no row '{row}'", expected=expected)
+    if len(added) < len(options.add or ()):
+        raise ConsilienceError("--add with one name twice", expected="every name once")
     if options.data and not options.data.is_dir():
         raise ConsilienceError("no such folder", where=str(options.data), todo="Check the path.")
 

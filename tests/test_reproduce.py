@@ -177,7 +177,6 @@ def test_all_tables_are_listed(consilience):
     assert {*names} == {*RECIPES} and {*document["sets"]} == {*SETS}
     shown = [line.split()[0] for line in out.splitlines() if line.startswith(("par", "cal"))]
     assert shown == [*SETS, *names] and names == sorted(names)
-    assert all(row["title"] and row["needs"] for row in document["recipes"])
     tables = {f"pararel-table-{n}" for n in range(1, 9)} | {
         f"calum-table-{n}" for n in range(1, 10)
     }
@@ -187,7 +186,6 @@ def test_all_tables_are_listed(consilience):
     assert {*paper_numbers("calum-table-2")["row"]} == {*RECIPES["calum-table-2"].models, "Human"}
     for table in ("calum-table-2", "calum-table-5", "calum-table-6"):
         assert {*paper_numbers(table)["group"]} <= {*GROUPS.values()}
-    assert all({*of["names"]} <= {*names} for of in SETS.values())
 
 
 CAPITALS = ["The capital of [X] is [Y] .", "[Y] is the capital of [X].", "[X]'s capital, [Y]."]

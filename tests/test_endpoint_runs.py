@@ -427,7 +427,7 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
         released.set()
         _, err = process.communicate(timeout=60)
         assert process.returncode == 143, err
-        assert b"the same command resumes the work" in err
+        assert b"the same command does the rest" in err
         assert 0 < len(paid(server)) < len(expected)
         with sqlite3.connect(folder / REPLIES) as table:
             (kept,) = table.execute("SELECT count(reply) FROM replies").fetchone()

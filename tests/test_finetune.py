@@ -392,7 +392,7 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     refused("its input is not set", train, plain, place, input="string", epochs=1)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("x")
-    refused("not empty, and not the folder of a training", train, plain, tmp_path / "thesis")
+    refused("not empty; expected a new folder, or that of a training", train, plain, tmp_path / "thesis")
     assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
 
@@ -497,8 +497,8 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert status == 0, err
     document = json.loads(out)
     notes = [
-        "2 of 16 training pairs of rte were too long and were left out",
-        "1 of 8 validation pairs of rte were too long and were left out",
+        "2 of 16 pairs of rte were too long and were left out",
+        "1 of 8 pairs of rte were too long and were left out",
     ]
     assert document["warnings"] == notes
     assert len(re.findall(r"seed-[01]: update (\d+) of \1: validation accuracy", err)) == 2

@@ -23,7 +23,7 @@ from consilience.plans.questions import questions_of
 from consilience.probing import probe
 from consilience.runs.run import read_answers
 from consilience.suites.questions import Questions
-from consilience.train import TrainingFolder, consistency, quiet_transformers
+from consilience.train import TrainingFolder, consistency
 from consilience.train.consistency import (
     PARTS,
     ConsistencyTrainer,
@@ -158,7 +158,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     right = (before["answer"] == before["gold"]).mean()
     shown = rows["Mean accuracy, held-out groups"]
     assert (before.height, shown["before"]) == (6, pytest.approx(right))
-    assert read_answers(folder / "before-mini").height == 9, "one fact of one group, the least"
+    assert read_answers(folder / "before-mini").height == 135, "one fact of each group"
     (outcome,) = document["outcomes"]
     place = Path(outcome["model"]).parent
     record = json.loads((place / "training.json").read_text())
@@ -167,8 +167,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     assert_same_model(chat, place / "adapter", place / "model")
     files = [*place.glob("*/*.safetensors")]
     assert {oct(file.stat().st_mode)[-3:] for file in files} == {"644"} and len(files) == 2
-    card = (place / "adapter" / "README.md").read_text()
-    assert f"base_model: {chat}" in card and "More Information Needed" not in card
+    assert f"base_model: {chat}" in (place / "adapter" / "README.md").read_text()
 
     def again(*args, **kwargs):
         raise AssertionError("trained again")
@@ -194,7 +193,6 @@ def assert_same_model(base, adapter, merged):
 def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path, monkeypatch):
     save = ConsistencyTrainer._save_checkpoint
 
-    @quiet_transformers()
     def weights(name):
         train(training(chat), tmp_path / name)
         return AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict()
@@ -249,9 +247,9 @@ def test_facts_are_learned_as_questions(consilience, command, tmp_path):
 def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
     row = {"what": "Accuracy", "before": 0.5, "low": low, "high": high, "is_cost": is_cost}
     assert harm_of(row) == harm
-    (sentence,) = harm_verdict([row])
+    sentence = harm_verdict([row])
     shown = {"none within 2": "No harm shown within", "not ruled out": "A harm of more than 2"}
-    shown["harm"] = "Harm: accuracy"
+    shown["harm"] = "Harm: Accuracy"
     assert sentence.startswith(shown[harm])
 
 
@@ -282,14 +280,14 @@ def test_the_perplexity_of_text_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("limit", "asked", "also"), [(1, 13 * 2, 2 * 9), (12, 13 * 12 * 2, 2 * 135)]
+    ("limit", "asked", "also"), [(1, 13 * 2, 135), (12, 13 * 12 * 2, 12 * 135)]
 )
 def test_a_dry_run_counts_what_is_trained_and_asked(
     limit, asked, also, consilience, tmp_path, monkeypatch
 ):
     """Questions of each of 13 held-out groups, in two orders; labels are only measured.
 
-    Of mini as many are asked as fit: one fact of two relations, or two of all, in 135 patterns.
+    The relations of mini have 135 patterns. An update has the 8 questions; three are checkpoints.
     """
     monkeypatch.chdir(tmp_path)
     status, out, _ = consilience(
@@ -300,6 +298,6 @@ def test_a_dry_run_counts_what_is_trained_and_asked(
     )  # fmt: skip
     assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
-    assert "1 training; each learns 16 queries 3 times" in out
+    assert "work: 1 training of 3 updates, and 3 checkpoints of 106 validation queries" in out
     assert f"{asked} held out, {asked} labels, {also} mini" in out
     assert [*tmp_path.iterdir()] == []

@@ -137,7 +137,7 @@ for case in cases:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print("status", status, file=sys.stderr, flush=True)
 """
-REST = "every file that was written is complete, and the same command resumes the work\n"
+REST = "every file that was written is complete, and the same command does the rest\n"
 ENDS = {
     ("at work", signal.SIG_DFL, "SIGINT"): f"interrupted; {REST}status 130\n",
     ("at work", signal.SIG_DFL, "SIGTERM"): f"terminated; {REST}status 143\n",

@@ -77,8 +77,8 @@ def run(main: Callable[[], None]) -> None:
     except SystemExit as stop:
         for number, text in SIGNALS.items():
             if stop.code == 128 + number:
-                rest = "every file that was written is complete, and the same command resumes"
-                print_errors([f"{text}; {rest} the work"])
+                rest = "every file that was written is complete, and the same command does the rest"
+                print_errors([f"{text}; {rest}"])
         raise
 
 

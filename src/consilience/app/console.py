@@ -105,7 +105,7 @@ class ConsoleProgress(Progress):
             yield advance
         if not is_bar:
             done, seconds = int(task.completed), task.elapsed or 0
-            pace = f", {done / seconds:,.1f}/s" if done and seconds else ""
+            pace = f", {done / seconds:,.1f}/s" if done > seconds > 0 else ""
             err.print(f"{text}: {counted(done, singular, unit)} in {duration(seconds)}{pace}")
 
     def say(self, step: str) -> None:

@@ -89,7 +89,7 @@ BaseUrl = Annotated[str | None, Option(
 ApiKeyEnv = Annotated[str | None, Option(
     "The variable of the key [default: OPENAI_API_KEY, over https or to this machine].", "NAME",
     needs_trust=bool, is_rare=True)]
-Bf16 = Annotated[bool, Option("Train in bfloat16.", is_rare=True)]
+Bf16 = Annotated[bool, Option("Multiply in bfloat16, on a GPU.", is_rare=True)]
 StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
 RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]
 Page = Annotated[OptionalPath, Option(
@@ -360,7 +360,8 @@ class ImproveOptions(Options):
         "Lines of text, for perplexity.", "FILE", is_rare=True)] = None
     train_facts: Annotated[int, Option(
         "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
-    batch_size: Annotated[int, Option("Facts or questions in a step.", min=1, is_rare=True)] = 8
+    batch_size: Annotated[int, Option(
+        "Questions, or facts of each relation, in an update.", min=1, is_rare=True)] = 8
     epochs: Annotated[int, Option("How often each is read.", min=1)] = 3
     learning_rate: Annotated[float | None, Option(
         "The highest learning rate [default: 6e-5 of facts; of questions 3e-4 with LoRA].", "R",
@@ -370,9 +371,9 @@ class ImproveOptions(Options):
     seeds: Annotated[Sequence[int], Option(
         "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (42,)
     limit: Annotated[int | None, Option(
-        "Facts or questions of each held-out group, at most.", min=1, short="-n")] = None
+        "Facts or questions of each measured group, at most.", min=1, short="-n")] = None
     also: Annotated[Sequence[str], Option(
-        "Measure these suites, too: mini, or mini=20 of a group.", "S,S")] = ()
+        "Measure these suites, too, before and after.", "S,S")] = ()
     lora_rank: Annotated[int | None, Option(
         "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
         is_rare=True)] = None

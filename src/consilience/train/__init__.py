@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,17 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.utils import logging
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Progress, reason_of
 from consilience.core.provenance import versions
 from consilience.files.read import parse_json
-from consilience.files.write import is_disk_full, write_whole
+from consilience.files.write import (
+    is_disk_full,
+    locked,
+    make_folder,
+    refuse_occupied,
+    write_whole,
+)
 from consilience.models.batches import give_memory_back
 from consilience.models.loading import find_device
 from consilience.options.commands import FinetuneOptions, ImproveOptions
@@ -43,43 +48,28 @@ class TrainingFolder:
     path: Path
     settings: Mapping[str, Any]
 
-    def is_finished(self) -> bool:
-        """Whether the result is here. Takes a new folder; a folder with other content raises.
+    def record(self, *free: str) -> dict[str, Any]:
+        """The training that was begun here: ``settings``, whether it is ``finished``, the result.
 
-        A folder without a checkpoint was taken by mistake, and is free.
+        Empty without a checkpoint. A training with other settings but ``free`` ones, and other
+        content, raises.
         """
-        is_finished = False
-        if (self.path / FILE).exists():
-            is_finished = bool(self.record()["finished"])
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            found, todo = "not empty, and not the folder of a training", f"{OTHER_OUT}."
-            raise ConsilienceError(found, where=str(self.path), todo=todo)
-        if not self.refuse_other():
-            self.write(finished=False)
-        return is_finished
-
-    def refuse_other(self, *free: str) -> bool:
-        """Whether a training was begun here; one with other settings but ``free`` ones raises."""
-        if not (self.path / FILE).exists():
-            return False
-        record = self.record()
-        if is_begun := bool(record["finished"]) or any(self.path.glob("checkpoint*")):
-            same = {name: record["settings"].get(name) for name in free}
-            now = json.loads(json.dumps(self.settings)) | same
-            refuse_other_run(record["settings"], now, self.path)
-        return is_begun
-
-    def record(self) -> dict[str, Any]:
-        """The record of the training: ``settings``, whether it is ``finished``, the result."""
         path = self.path / FILE
+        if not path.exists():
+            refuse_occupied(self.path, "a new folder, or that of a training")
+            return {}
         try:
             record: dict[str, Any] = parse_json(path.read_bytes())
-            needed = ("settings", "finished", *["validation"] * bool(record["finished"]))
-            return {name: record[name] for name in needed} | record
+            settings, is_finished = record["settings"], record["finished"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             found = f"not the record of a training: {reason_of(error)}"
             todo = f"Restore it. {OTHER_OUT}, or remove the folder, to train again."
             raise ConsilienceError(found, where=str(path), todo=todo) from error
+        if not is_finished and not any(self.path.glob("checkpoint*")):
+            return {}
+        same = {name: settings.get(name) for name in free}
+        refuse_other_run(settings, json.loads(json.dumps(self.settings)) | same, self.path)
+        return record
 
     def last_checkpoint(self) -> tuple[int, Path] | None:
         """The updates and the folder of the last checkpoint that was written to its end."""
@@ -94,7 +84,6 @@ class TrainingFolder:
         """Write the record."""
         record = {"settings": self.settings, "versions": versions(), "finished": finished, **result}
         text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-        self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / FILE, text.encode())
 
 
@@ -222,50 +211,58 @@ class BatchTrainer(Trainer):
 def trained(
     folder: TrainingFolder, trainer: Callable[[], BatchTrainer], progress: Progress
 ) -> dict[str, Any]:
-    """Train, resume from the last complete checkpoint, or take a result: the record."""
-    if folder.is_finished():
-        progress.inform(f"{folder.path.name}: finished already")
-    else:
-        try:
-            made = trainer()
-            done, checkpoint = folder.last_checkpoint() or (0, "")
-            steps = len(made.get_train_dataloader()) / made.args.gradient_accumulation_steps
-            with progress.steps(folder.path.name, round(steps) - done, "updates") as advance:
-                made.add_callback(TrainingProgress(progress, advance))
-                made.train(resume_from_checkpoint=str(checkpoint) or None)
-            at_best = {"step": made.state.best_global_step}
-            (best,) = [one for one in made.validations if one.items() >= at_best.items()]
-            result = made.save(best)
-            for path in folder.path.rglob("*.safetensors"):
-                path.chmod(0o644)  # safetensors makes them for their owner alone
-            folder.write(finished=True, **result, history=made.state.log_history)
-        except Exception as error:  # of whichever library was writing
-            if not is_disk_full(error) and shutil.disk_usage(folder.path).free >= 4096:
-                raise
-            todo = "Earlier checkpoints are complete. Free some space and rerun the command."
-            raise ConsilienceError("the disk is full", where=str(folder.path), todo=todo) from error
-    for path in folder.path.glob("checkpoint-*"):  # each three times the size of the model
-        shutil.rmtree(path, ignore_errors=True)
-    return folder.record()
+    """Train, resume from the last complete checkpoint, or take a result: the record.
+
+    Another process that trains in this folder is waited for.
+    """
+    make_folder(folder.path)
+    with locked(folder.path):
+        record = folder.record()
+        if record.get("finished"):
+            progress.inform(f"{folder.path.name}: finished already")
+        else:
+            if not record:
+                folder.write(finished=False)
+            try:
+                _train(folder, trainer(), progress)
+            except Exception as error:  # of whichever library was writing
+                if not is_disk_full(error) and shutil.disk_usage(folder.path).free >= 4096:
+                    raise
+                todo = "Earlier checkpoints are complete. Free some space and rerun the command."
+                found, where = "the disk is full", str(folder.path)
+                raise ConsilienceError(found, where=where, todo=todo) from error
+        for path in folder.path.glob("checkpoint-*"):  # each three times the size of the model
+            shutil.rmtree(path, ignore_errors=True)
+        return folder.record()
 
 
-def refuse_device(device: str) -> None:
-    """Refuse a device that does not exist, and several processes: a training has one device."""
-    find_device(device)
+def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) -> None:
+    """Train from the last complete checkpoint on, and write the result."""
+    name, (done, checkpoint) = folder.path.name, folder.last_checkpoint() or (0, "")
+    steps = len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
+    begin = f"resumes after update {done}" if checkpoint else "begins at update 0"
+    progress.inform(f"{name}: {begin}; a checkpoint every {trainer.args.save_steps:.0f}")
+    with progress.steps(name, round(steps) - done, "updates") as advance:
+        trainer.add_callback(TrainingProgress(progress, advance))
+        trainer.train(resume_from_checkpoint=str(checkpoint) or None)
+    best_step = trainer.state.best_global_step
+    result = trainer.save(*[one for one in trainer.validations if one["step"] == best_step])
+    for path in folder.path.rglob("*.safetensors"):
+        path.chmod(0o644)  # safetensors makes them for their owner alone
+    folder.write(finished=True, **result, history=trainer.state.log_history)
+
+
+def refuse_device(options: ImproveOptions | FinetuneOptions) -> None:
+    """Refuse a device that does not exist, and several processes: a training has one device.
+
+    Without instructions for bfloat16, which only a newer torch knows of, ``--bf16`` is 10 times
+    as slow.
+    """
+    device = find_device(options.device)
+    known: Any = getattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})()
+    if options.bf16 and device.type == "cpu" and not any(known[of] for of in known if "bf16" in of):
+        found = "--bf16 on a processor without instructions for it"
+        raise ConsilienceError(found, expected="a GPU", todo="Leave it out.")
     if get_int_from_env(["WORLD_SIZE"], 1) > 1:  # as torchrun and accelerate set it
         todo = "Run the command without `accelerate launch` or `torchrun`."
         raise ConsilienceError("several processes", expected="one", todo=todo)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep the bars and messages of transformers out of the output; also a decorator."""
-    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if has_bars:
-            logging.enable_progress_bar()

@@ -40,7 +40,6 @@ from consilience.suites.pairs import (
 from consilience.train import (
     BatchTrainer,
     TrainingFolder,
-    quiet_transformers,
     refuse_device,
     trained,
 )
@@ -71,11 +70,11 @@ class TaskPairs:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """The original forms of pairs as tokens, and positions of labels; how many were left out."""
+    """The original forms of pairs as tokens, and positions of labels; notes on the pairs."""
 
     forms: Sequence[Encoded]
     labels: Sequence[int]
-    left_out: int = 0
+    notes: Sequence[str] = ()
 
     @classmethod
     def of(cls, task: Task, pairs: Pairs, reader: PairInput, longest: int) -> EncodedPairs:
@@ -88,7 +87,9 @@ class EncodedPairs:
             found = f"all {len(encoded)} pairs of {task.name} have more than {longest} tokens"
             raise ConsilienceError(found, todo="Allow more: --max-length.")
         forms, labels = (list(one) for one in zip(*kept, strict=True))
-        return cls(forms, labels, len(encoded) - len(kept))
+        left_out = len(encoded) - len(kept)
+        note = f"{left_out} of {len(encoded)} pairs of {task.name} were too long and were left out"
+        return cls(forms, labels, [*pairs.notes, *[note] * (left_out > 0)])
 
     @property
     def lengths(self) -> list[int]:
@@ -199,10 +200,7 @@ class PairTrainer(BatchTrainer):
         self.heads, self.tokenizer = load_heads(options, labels)
         first = next(iter(self.heads.models.values()))
         reader = PairInput(first, self.tokenizer, self.heads.reading)
-        longest = options.max_length or reader.longest
-        if longest > reader.longest:
-            expected = f"at most the model's {reader.longest}"
-            raise ConsilienceError(f"--max-length {longest}", expected=expected)
+        longest = min(options.max_length or reader.longest, reader.longest)
         self.training = {
             one.task.name: EncodedPairs.of(one.task, one.train, reader, longest) for one in sources
         }
@@ -212,14 +210,8 @@ class PairTrainer(BatchTrainer):
             if one.validation
         }
         """The pairs of each task that has some, the main task first."""
-        of_pairs = [pairs for one in sources for pairs in (one.train, one.validation) if pairs]
-        self.notes = [note for pairs in of_pairs for note in pairs.notes] + [
-            f"{pairs.left_out} of {len(pairs.forms) + pairs.left_out} {side} pairs of {name} were "
-            "too long and were left out"
-            for side, of in (("training", self.training), ("validation", self.validation))
-            for name, pairs in of.items()
-            if pairs.left_out
-        ]
+        encoded = (*self.training.values(), *self.validation.values())
+        self.notes = [note for pairs in encoded for note in pairs.notes]
         self.batches = PairBatches(
             self.training, size=options.batch_size, epochs=options.epochs, seed=seed,
             pad=int(self.tokenizer.pad_token_id or 0),
@@ -297,7 +289,6 @@ class Patience(TrainerCallback):
     on_train_begin = on_evaluate
 
 
-@quiet_transformers()
 def train_classifier(
     options: FinetuneOptions,
     sources: Sequence[TaskPairs],
@@ -311,7 +302,7 @@ def train_classifier(
     weights. The record has the accuracy of each task with validation pairs (``validation``), the
     ``epochs``, and ``notes`` on the pairs.
     """
-    refuse_device(options.device)
+    refuse_device(options)
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
     loading = Loading(trust_remote_code=options.trust_remote_code)

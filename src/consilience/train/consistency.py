@@ -16,12 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from consilience import suites
@@ -35,20 +34,21 @@ from consilience.core.errors import (
 )
 from consilience.core.factors import linked_questions
 from consilience.core.items import Floats
-from consilience.core.provenance import versions
 from consilience.core.text import counted, listed
 from consilience.files.read import read_text
 from consilience.metrics.measure import measure
 from consilience.models import LanguageModel
 from consilience.models.batches import head_at, positions
 from consilience.models.causal import CausalModel
-from consilience.models.loading import Pretrained, load_pretrained, locate
+from consilience.models.classifier import collate
+from consilience.models.loading import Pretrained, kind_of, load_pretrained, locate
 from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.prompted import PromptModel, end_tokens
 from consilience.models.prompts import PromptReader
 from consilience.models.tokens import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.options.commands import ImproveOptions, ProbeOptions, refuse_options
-from consilience.plans import kind_of, plan_of
+from consilience.plans import kind_of as kind_of_suite
+from consilience.plans import plan_of
 from consilience.plans.questions import Presented, prompts_of, questions_of
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
@@ -121,25 +121,20 @@ class Training:
     @classmethod
     def of(cls, options: ImproveOptions) -> Training:
         """The training that options name, with the defaults of its kind of suite."""
-        kind = kind_of(options.suite, options.as_questions)
+        kind = kind_of_suite(options.suite, options.as_questions)
         refuse_options(options, kind, f"a suite of {kind}")
-        named: dict[str, Any] = {}
-        suite: Suite | Questions
-        if kind == "questions":
-            of_suite = ("suite", "columns", "as_questions")
-            asked = {name: getattr(options, name) for name in of_suite}
-            suite = questions_of(ProbeOptions(model=options.model, seed=SAMPLE_SEED, **asked))
-            if not (options.train_groups or options.validation_groups):
-                suite = split_by_item(suite)
-                named = {"train_groups": ("train",), "validation_groups": ("validation",)}
-        else:
-            suite = suites.load_suite(options.suite)
-        if options.text and options.text.suffix.lower() not in ("", ".txt", ".md"):
-            expected = "a text file, .txt, with a text a line"
-            raise ConsilienceError("--text", expected=expected, where=str(options.text))
         lines = read_text(options.text).splitlines() if options.text else []
         texts = [*filter(None, map(str.strip, lines))]
-        return cls(replace(options, **named), suite, texts).with_defaults()
+        if kind != "questions":
+            return cls(options, suites.load_suite(options.suite), texts).with_defaults()
+        suite = questions_of(ProbeOptions(
+            model=options.model, suite=options.suite, columns=options.columns,
+            as_questions=options.as_questions, seed=SAMPLE_SEED,
+        ))  # fmt: skip
+        if not (options.train_groups or options.validation_groups):
+            suite, groups = split_by_item(suite), [*PARTS]
+            options = replace(options, train_groups=groups[:1], validation_groups=groups[1:2])
+        return cls(options, suite, texts).with_defaults()
 
     def with_defaults(self) -> Training:
         """The training with every option set; the defaults of facts and of questions differ."""
@@ -149,7 +144,6 @@ class Training:
         return self.with_options(
             lora_rank=rank, learning_rate=options.learning_rate or rate,
             mlm=options.mlm or ("none" if is_new else "patterns"),
-            vary=options.vary and tuple(options.vary),
             train_groups=tuple(dict.fromkeys(options.train_groups)),
             validation_groups=tuple(dict.fromkeys(options.validation_groups)),
             seeds=tuple(dict.fromkeys(options.seeds)),
@@ -163,13 +157,13 @@ class Training:
         return isinstance(self.suite, Questions)
 
     @property
-    def protocol(self) -> Protocol:
-        return "strict" if isinstance(self.suite, Questions) else self.suite.protocol
+    def has_teacher(self) -> bool:
+        """Whether another model, which only learns the sentences of facts, is trained first."""
+        return self.options.loss == "vote" and self.options.mlm == "patterns"
 
     @property
-    def seed(self) -> int:
-        """That of facts, order, masks, dropout, and the first weights of adapters."""
-        return self.options.seeds[0]
+    def protocol(self) -> Protocol:
+        return "strict" if isinstance(self.suite, Questions) else self.suite.protocol
 
     @property
     def chosen_by(self) -> str:
@@ -177,32 +171,45 @@ class Training:
         return "corrected_consistency" if self.asks_questions else "consistent_accuracy"
 
     @property
-    def learns_sentences(self) -> bool:
-        """Whether facts are also read as sentences: then a teacher learns these first."""
-        return not self.asks_questions and self.options.mlm != "none"
-
-    @property
     def settings(self) -> dict[str, Any]:
         """What decides the weights."""
         options = self.options
         return {name: getattr(options, name) for name in SETTINGS} | {
-            "seed": self.seed,
+            "seed": options.seeds[0],
             "suite": self.suite.digest,
             "weights": locate(options.model).digest or options.model,
         }
 
-    def load(self) -> Pretrained:
-        """The masked or causal model in single precision; another kind raises."""
-        model, trusts = self.options.model, self.options.trust_remote_code
-        loaded = load_pretrained(model, Loading("cpu", trust_remote_code=trusts))
-        if loaded.kind != "causal" and (self.asks_questions or loaded.kind != "masked"):
-            kind = loaded.kind.replace("seq2seq", "sequence-to-sequence")
-            expected = "a causal language model, which answers questions"
-            raise ConsilienceError(
-                f"'{model}' is a {kind} model",
-                expected=expected if self.asks_questions else "a masked or causal one",
-            )
-        return loaded
+    @property
+    def loading(self) -> Loading:
+        """How the model is loaded to be trained: in single precision."""
+        return Loading("cpu", trust_remote_code=self.options.trust_remote_code)
+
+    def kind(self) -> str:
+        """That of the model: ``causal``, or ``masked`` in a training on facts; others raise."""
+        model, kind = self.options.model, kind_of(self.options.model, self.loading)
+        kinds = ["causal"] if self.asks_questions else ["causal", "masked"]
+        if kind not in kinds:
+            expected = f"a {' or '.join(kinds)} language model"
+            raise ConsilienceError(f"'{model}' is a {kind} model", expected=expected)
+        return kind
+
+    def schedule(self, counts: Sequence[int]) -> tuple[int, int, int]:
+        """Steps of an update, updates, and updates between two checkpoints.
+
+        ``counts``: of the facts of each training relation, or of all questions; too few raise.
+        """
+        options, batch = self.options, self.options.batch_size
+        if max(counts) < batch:
+            of = "questions with two variants" if self.asks_questions else "facts of a relation"
+            todo = "Lower --batch-size or train on more."
+            raise ConsilienceError(f"{max(counts)} {of}", expected=f"{batch} or more", todo=todo)
+        if self.asks_questions:
+            updates = sum(counts) // batch * options.epochs
+            return batch, updates, math.ceil(updates / 3)
+        steps = sum(max(count // batch, int(count > 0)) for count in counts) * options.epochs
+        updates = math.ceil(steps / len(counts))
+        return len(counts), updates, max(1, updates // (2 * options.epochs))
 
     @property
     def test_groups(self) -> list[str]:
@@ -218,25 +225,20 @@ class Training:
         """What ``--vary`` says of each factor."""
         return {one.partition("=")[0].strip(): one for one in self.options.vary or ()}
 
-    @property
-    def trained_factors(self) -> tuple[str, ...] | None:
-        """``--vary`` without the factors that are only measured."""
-        held_out = self.options.hold_out_factor
-        of_training = [vary for name, vary in self.factors.items() if name not in held_out]
-        return None if self.options.vary is None else tuple(of_training)
-
     def asked(
-        self, groups: Sequence[str], limit: int | None, vary: Sequence[str] | None = None
+        self, groups: Sequence[str], limit: int | None, factors: Sequence[str] = ()
     ) -> ProbeOptions:
         """The options of ``probe`` for groups of the suite, in the variants of the training.
 
-        ``vary``: in other variants.
+        ``factors``: of ``--vary``, instead of those that are trained on.
         """
         options = self.options
         how: dict[str, Any] = {"protocol": self.protocol}
         if self.asks_questions:
+            trained = [of for of in self.factors if of not in options.hold_out_factor]
             how = {"template": options.template, "option_score": options.option_score}
-            how["vary"] = vary or self.trained_factors
+            vary = tuple(self.factors[factor] for factor in factors or trained)
+            how["vary"] = vary if options.vary is not None else None
         return ProbeOptions(
             model=options.model, groups=tuple(groups), limit=limit, seed=SAMPLE_SEED,
             device=options.device, trust_remote_code=options.trust_remote_code, **how,
@@ -252,29 +254,24 @@ class Training:
             todo = "Name some: --train-groups capital,author --validation-groups currency."
             found = f"no {group}s to {'validate' if train else 'train'} on"
             raise ConsilienceError(found, todo=todo)
-        plan_of(self.asked((*train, *validation), None, options.vary), suite)  # unknown names raise
+        plan_of(self.asked((*train, *validation), None, [*self.factors]), suite)  # unknown names
         shared = sorted({*train} & {*validation})
         unvaried = sorted({*options.hold_out_factor} - {*self.factors})
-        is_open, known, several = False, list[str](), list[str]()
-        if isinstance(suite, Questions):
-            is_open = any(
-                not one.options and one.group in (*train, *validation) for one in suite.items
-            )
-        else:
+        known, several = list[str](), list[str]()
+        if not isinstance(suite, Questions):
             known = [one.id for one in suite.relations if one.cardinality == "N-1"]
             several = [one for one in validation if one not in known]
         for is_there, found, expected, todo in (
-            (self.trained_factors == (), "no factor is left to train on", "", "Hold out fewer."),
             (shared, f"{', '.join(shared)} to train on and to validate on",
              f"different {group}s", ""),
             (unvaried, f"--hold-out-factor {','.join(unvaried)}",
              f"a factor that --vary names: {', '.join(self.factors) or 'none'}", ""),
+            (self.factors and {*self.factors} <= {*options.hold_out_factor},
+             "no factor is left to train on", "", "Hold out fewer."),
             (new and options.loss == "pairs-vocabulary",
              f"'{options.loss}' in a training on questions", "one on facts", ""),
-            (is_open, "open questions", "questions with options", ""),
             (several, f"{', '.join(several)} in --validation-groups: a subject has several right "
-             "answers, so accuracy and Consistent-Acc are not defined", "N-1 relations",
-             f"Known: {listed(known, 12)}."),
+             "answers", "N-1 relations", f"Known: {listed(known, 12)}."),
             (not self.test_groups, f"no {group} is left to test on", "", "Train on fewer."),
         ):  # fmt: skip
             if is_there:
@@ -361,23 +358,19 @@ def fact_items(
     options = (
         sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
     )
-    limits = " ending in the object" if is_causal else ""
-    for found, is_there in (
-        ("candidates in several languages", bool(relation.names)),
-        (f"{counted(len(patterns), 'pattern')}{limits}", len(patterns) < 2),
-        (f"{counted(len(options), 'candidate')} of one token", len(options) < 2),
-    ):
-        if is_there:
-            expected = "one list of candidates, two patterns or more, and two candidates or more"
-            todo = "Train on another relation."
-            raise ConsilienceError(f"{relation.id} has {found}", expected=expected, todo=todo)
+    if relation.names or min(len(patterns), len(options)) < 2:
+        limits = " ending in the object" if is_causal else ""
+        several = counted(len(patterns), "pattern") + limits
+        found = f"{relation.id} has {several} and {counted(len(options), 'candidate')} of one token"
+        expected = "two or more of each, in one language"
+        raise ConsilienceError(found, expected=expected, todo="Train on another relation.")
     picks = [
         torch.tensor([(0, int(tokenized.first_tokens[at]), n) for n, at in enumerate(options)])
         for tokenized in sheets
     ]
     count = min(training.options.train_facts, len(relation.facts))
-    items = list[TrainedItem]()
-    for fact in random.Random(f"{training.seed} {relation.id}").sample(relation.facts, count):
+    draw, items = random.Random(f"{training.options.seeds[0]} {relation.id}"), list[TrainedItem]()
+    for fact in draw.sample(relation.facts, count):
         contexts = [pattern.around_object(fact.subject) for pattern in patterns]
         if is_causal:
             lefts = encode(tokenizer, [left.rstrip() for left, _ in contexts])
@@ -391,7 +384,7 @@ def fact_items(
                 Ask([ids], [(0, place)], of_pattern, [1.0] * len(options))
                 for ids, place, of_pattern in zip(sentences, places, picks, strict=True)
             ]
-            read = relation.patterns if training.learns_sentences else ()
+            read = relation.patterns if training.options.mlm == "patterns" else ()
             texts = [one.fill(fact.subject, fact.object) for one in read]
             items.append(TrainedItem(asks, texts))
     return items
@@ -480,11 +473,7 @@ def words_of(loaded: Pretrained, texts: Sequence[str], longest: int, seed: str) 
 def padded(sequences: Sequence[list[int]], loaded: Pretrained) -> dict[str, torch.Tensor]:
     """``input_ids, attention_mask`` (sequence, token), padded to the longest."""
     pad = int(loaded.tokenizer.pad_token_id or 0)
-    ids = [torch.tensor(sequence) for sequence in sequences]
-    return {
-        "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
-        "attention_mask": pad_sequence([*map(torch.ones_like, ids)], batch_first=True),
-    }
+    return collate([{"input_ids": ids} for ids in sequences], pad)
 
 
 class Steps(torch.utils.data.Dataset[dict[str, Any]]):
@@ -501,15 +490,11 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         self.longest = min(LONGEST, positions(loaded.model))
         if isinstance(training.suite, Questions):
             groups, size = [question_items(training, loaded)], 1
-            unit = "questions to train on with two variants"
         else:
             relations = [training.suite.relation(id_) for id_ in self.options.train_groups]
             groups = [fact_items(one, loaded, training, self.longest) for one in relations]
-            size, unit = self.options.batch_size, "facts, the most of a training relation"
-        if (most := max(map(len, groups))) < self.options.batch_size:
-            expected = f"{self.options.batch_size} or more"
-            todo = "Lower --batch-size or train on more."
-            raise ConsilienceError(f"{most} {unit}", expected=expected, todo=todo)
+            size = self.options.batch_size
+        self.turns, _, self.interval = training.schedule([*map(len, groups)])
         self.items = [item for items in groups for item in items]
         self.steps = [*self._in_order(groups, size)]
 
@@ -521,7 +506,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         for epoch in range(self.options.epochs):
             turns = []
             for at, items in enumerate(groups):
-                name = f"{self.training.seed} {epoch}" + f" {at}" * (not is_new)
+                name = f"{self.options.seeds[0]} {epoch}" + f" {at}" * (not is_new)
                 order = random.Random(name).sample(items, len(items))
                 whole = len(order) // batch * batch or len(order)
                 starts = range(0, whole, size)
@@ -533,7 +518,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         return len(self.steps)
 
     def __getitem__(self, at: int) -> dict[str, Any]:
-        items, seed = self.steps[at], f"{self.training.seed} {at}"
+        items, seed = self.steps[at], f"{self.options.seeds[0]} {at}"
         texts = [text for item in items for text in item.texts]
         asks, draw = [item.asks for item in items], random.Random(seed)
         if self.training.asks_questions:
@@ -589,30 +574,21 @@ class ConsistencyTrainer(BatchTrainer):
 
     def __init__(self, training: Training, folder: Path) -> None:
         options = training.options
-        self.training, self.options, self.loaded = training, options, training.load()
+        self.training, self.options = training, options
+        self.loaded = load_pretrained(options.model, training.loading)
         self.steps = Steps(training, self.loaded)
-        turns = options.batch_size if training.asks_questions else len(options.train_groups)
-        updates = math.ceil(len(self.steps) / turns)
-        interval = max(1, updates // (2 * options.epochs))
-        if training.asks_questions:
-            interval = math.ceil(updates / 3)
         model: Any = self.loaded.model
         if options.lora_rank:
-            model = with_adapters(model, options.lora_rank, training.seed)
+            model = with_adapters(model, options.lora_rank, options.seeds[0])
         super().__init__(
-            model, self.steps, options, folder, interval=interval, weight_decay=0.0,
-            tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=turns,
+            model, self.steps, options, folder, interval=self.steps.interval, weight_decay=0.0,
+            tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=self.steps.turns,
             metric_for_best_model=f"eval_{training.chosen_by}",
         )  # fmt: skip
         self.model_accepts_loss_kwargs = False  # the loss is a mean over relations
         self.parts: dict[str, list[float]] = {"consistency_loss": [], "lm_loss": []}
         if options.loss == "vote":
             self.teach()
-        if all(math.isnan(self.validate(items)["consistency"]) for items in (1, None)):
-            raise ConsilienceError(
-                f"no answer to any question of {', '.join(options.validation_groups)}",
-                expected="validation relations whose candidates the model's tokenizer knows",
-            )
 
     @torch.no_grad()
     def teach(self) -> None:
@@ -662,14 +638,11 @@ class ConsistencyTrainer(BatchTrainer):
                 values.clear()
         super().log(logs, *args, **kwargs)
 
-    def validate(self, items: int | None = None) -> dict[str, float]:
-        """Means over the validation relations or questions; a copy of the model answers.
-
-        ``items``: ask at most so many of each group.
-        """
+    def validate(self) -> dict[str, float]:
+        """Means over the validation relations or questions; a copy of the model answers."""
         training, options = self.training, self.options
-        limit = items or options.validation_facts
-        plan = plan_of(training.asked(options.validation_groups, limit), training.suite)
+        asked_options = training.asked(options.validation_groups, options.validation_facts)
+        plan = plan_of(asked_options, training.suite)
         named: dict[str, object] = {"model": "in training"}
         loaded = replace(self.loaded, model=plain_copy(self.model), identity=named)
         asked = as_probed(loaded, training.protocol, asks_questions=training.asks_questions)
@@ -692,20 +665,21 @@ class ConsistencyTrainer(BatchTrainer):
         return is_best
 
     def save(self, best: Mapping[str, Any]) -> dict[str, Any]:
-        """``model`` is a model like any other, ``adapter`` beside it what LoRA trained."""
+        """``model`` is a model like any other, ``adapter`` beside it what LoRA trained.
+
+        Recorded are its metrics on the validation groups, and after which of how many updates.
+        """
         folder = Path(str(self.args.output_dir))
         plain_copy(self.model).save_pretrained(folder / "model")
         self.loaded.tokenizer.save_pretrained(folder / "model")
         if self.options.lora_rank:
             adapted: Any = self.model
-            base = locate(self.options.model).base
             config = adapted.peft_config["default"]
-            config.base_model_name_or_path = base
+            config.base_model_name_or_path = locate(self.options.model).base
+            adapted.get_base_model().config.name_or_path = config.base_model_name_or_path
             config.target_modules = sorted(config.target_modules)  # a set has another order
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
             self.loaded.tokenizer.save_pretrained(folder / "adapter")
-            card = adapter_card(self.training, base, self.loaded.kind)
-            (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
             "validation": {name: best[name] for name in (*VALIDATED, TIE_METRIC) if name in best},
             "checkpoint": {"step": best["step"], "updates": self.state.global_step},
@@ -726,25 +700,6 @@ def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
             raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
 
 
-PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
-"""The pipeline of transformers that loads a trained model, by its kind."""
-
-
-def adapter_card(training: Training, base: str, kind: str) -> str:
-    """The card of an adapter: its base, how it was trained, and how it is loaded."""
-    options, version = training.options, versions()["consilience"]
-    return (
-        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
-        f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
-        f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
-        f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
-        f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
-        f"{options.epochs} epochs, seed {training.seed}. It loads on its base where peft is "
-        f"installed:\n\n```python\nfrom transformers import pipeline\n\n"
-        f'model = pipeline("{PIPELINES[kind]}", model="FOLDER")\n```\n'
-    )
-
-
 def plain_copy(model: Any) -> PreTrainedModel:
     """A copy with the family's own forward methods, adapters merged, in single precision."""
     copied: Any = copy.deepcopy(model)
@@ -758,19 +713,16 @@ def plain_copy(model: Any) -> PreTrainedModel:
 
 def as_probed(loaded: Pretrained, protocol: Protocol, *, asks_questions: bool) -> LanguageModel:
     """A masked or causal model in memory, as ``probe`` asks it."""
-    found: Any = PromptModel(loaded) if asks_questions else CausalModel(loaded)
-    if loaded.kind == "masked" and not asks_questions:
-        found = MaskedModel(loaded, protocol)
-    model: LanguageModel = found
-    return model
+    if asks_questions:
+        return cast(LanguageModel, PromptModel(loaded))
+    masked = loaded.kind == "masked"
+    return cast(LanguageModel, MaskedModel(loaded, protocol) if masked else CausalModel(loaded))
 
 
 def train(training: Training, path: Path, progress: Progress = SILENT) -> dict[str, Any]:
-    """Train, resume that training, or take its result: its record (``training.json``).
+    """Train, resume that training, or take its result: its record (``ConsistencyTrainer.save``).
 
-    ``path`` gets checkpoints, and at the end the best one as ``model``. The record has its metrics
-    on the validation groups (``validation``), after which of how many updates it was made
-    (``checkpoint``: ``step``, ``updates``), and the history of losses and validations.
+    ``path`` gets checkpoints, and at the end the best one as ``model``.
     """
     made = partial(ConsistencyTrainer, training, path)
     return trained(TrainingFolder(path, training.settings), made, progress)

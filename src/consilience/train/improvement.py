@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from scipy.special import stdtrit
 
-from consilience.core.errors import SILENT, ConsilienceError, Loading, Progress
+from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.items import Floats
 from consilience.core.text import counted, listed
 from consilience.files.write import csv_of, write_whole
@@ -21,6 +19,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import FEWEST, legible, mean_over_runs
 from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL
+from consilience.models.loading import locate
 from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import CountedRun, probe
@@ -31,9 +30,8 @@ from consilience.report.metric_tables import DIFFERENCE
 from consilience.report.table import LOW_HIGH, Column, Columns, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
-from consilience.train import TrainingFolder, quiet_transformers, refuse_device
+from consilience.train import TrainingFolder, refuse_device
 from consilience.train.consistency import (
-    PIPELINES,
     SAMPLE_SEED,
     TIE_METRIC,
     Training,
@@ -42,6 +40,9 @@ from consilience.train.consistency import (
     train,
 )
 from consilience.types import Suite
+
+PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
+"""The pipeline of transformers that loads a trained model, by its kind."""
 
 MARGIN = 2.0
 """A harm is ruled out where the 95 % interval of a loss ends within this many points."""
@@ -69,7 +70,6 @@ def improve(options: ImproveOptions, progress: Progress = SILENT) -> Output:
     return train_and_measure(training, folder, progress)
 
 
-@quiet_transformers()
 def train_and_measure(training: Training, folder: Path, progress: Progress = SILENT) -> Output:
     """Train with each seed, and measure what was not trained before and after.
 
@@ -78,73 +78,60 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     reused. Another training in the folder raises before anything is trained.
     """
     options, measures = training.options, measures_of(training)
-    refuse_device(options.device)
+    refuse_device(options)
     for seed in options.seeds:  # a vote trains another model
         settings = training.with_options(seeds=(seed,)).settings
-        TrainingFolder(folder / f"seed-{seed}", settings).refuse_other("weights")
+        TrainingFolder(folder / f"seed-{seed}", settings).record("weights")
+    plan = planned(training, measures)
     if options.dry_run:
-        return planned(training, measures)
-    with progress.loading(options.model):
-        kind, outcomes, compared = training.load().kind, list[Outcome](), list[pl.DataFrame]()
-        progress.say("measuring the model before")
-        before = _measured(measures, options.model, folder / "before")
-        texts = _losses(training, options.model)
-        for seed in options.seeds:
-            of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
-            if options.loss == "vote" and training.learns_sentences:
-                progress.say(f"training the teacher, seed {seed}")
-                teacher = folder / f"teacher-{seed}"
-                train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
-                of_seed = of_seed.with_options(model=str(teacher / "model"))
-            progress.say(f"training seed {seed}, weight {options.weight:g}")
-            record, model = train(of_seed, place, progress), place / "model"
-            progress.say(f"measuring seed {seed}")
-            after, harms = _measured(measures, model, place / "after"), list[dict[str, Any]]()
-            for name, run in before.items():
-                tables = {"before": run.checked, "after": after[name].checked}
-                table = compare(tables, run.suite, run.protocol)
-                write_whole(_beside(place / "comparison", name, ".csv"), csv_of(table))
-                harms += harm_rows(table, run.suite, name)
-                compared += [table] * (not name)
-            if texts is not None and (losses := _losses(training, model)):
-                harms.append(text_row(texts, losses))
-            outcomes.append({
-                "seed": seed, "weight": options.weight, "validation": record["validation"],
-                "checkpoint": record["checkpoint"], "after": after[""].metrics.to_dicts(),
-                "differences": compared[-1].to_dicts(), "harm": harms, "model": str(model),
-            })  # fmt: skip
+        return plan
+    kind, outcomes, compared = training.kind(), list[Outcome](), list[pl.DataFrame]()
+    before = _measured(measures, options.model, folder / "before", progress)
+    lines, loading = training.lines[:LINES], replace(training.loading, device=options.device)
+    losses = text_losses(options.model, lines, loading) if lines else None
+    for seed in options.seeds:
+        of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
+        if training.has_teacher:
+            progress.say(f"training the teacher, seed {seed}")
+            teacher = folder / f"teacher-{seed}"
+            train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
+            of_seed = of_seed.with_options(model=str(teacher / "model"))
+        progress.say(f"training seed {seed}, weight {options.weight:g}")
+        record, model = train(of_seed, place, progress), place / "model"
+        after = _measured(measures, model, place / "after", progress)
+        harms = list[dict[str, Any]]()
+        for name, run in before.items():
+            tables = {"before": run.checked, "after": after[name].checked}
+            table = compare(tables, run.suite, run.protocol)
+            write_whole(_beside(place / "comparison", name, ".csv"), csv_of(table))
+            harms += harm_rows(table, run.suite, name)
+            compared += [table] * (not name)
+        if losses is not None:
+            harms.append(text_row(losses, text_losses(str(model), lines, loading)))
+        outcomes.append({
+            "seed": seed, "validation": record["validation"], "checkpoint": record["checkpoint"],
+            "after": after[""].metrics.to_dicts(), "differences": compared[-1].to_dicts(),
+            "harm": harms, "model": str(model),
+        })  # fmt: skip
     return improvement(training, folder, kind, before[""], outcomes, compared)
 
 
 def measures_of(training: Training) -> dict[str, Measure]:
     """What is measured before and after, by name; the first are the held-out groups.
 
-    Then these groups in each held-out factor, and the suites that ``--also`` names. Without a limit
-    of its own, such a suite is asked at most as many queries as the held-out groups, of as many
-    groups as that suffices for.
+    Then these groups in each held-out factor, and the suites that ``--also`` names.
     """
     options, groups = training.options, training.test_groups
     measures: dict[str, Measure] = {"": (training.asked(groups, options.limit), training.suite)}
     for factor in options.hold_out_factor:
-        vary = (training.factors[factor],)
-        measures[factor] = training.asked(groups, options.limit, vary), training.suite
-    for spec in options.also:
-        name, _, limit = spec.partition("=")
-        if limit and not (limit.isdecimal() and int(limit)):
-            raise ConsilienceError(f"--also {spec}", expected="SUITE, or SUITE=20 items of a group")
-        asked = ProbeOptions(
-            model=options.model, suite=name, limit=int(limit or 1), seed=SAMPLE_SEED,
+        measures[factor] = training.asked(groups, options.limit, [factor]), training.suite
+    for suite in options.also:
+        if (name := Path(suite).stem) in measures:
+            raise ConsilienceError(f"--also {suite}", expected="suites of different names")
+        measures[name] = ProbeOptions(
+            model=options.model, suite=suite, limit=options.limit, seed=SAMPLE_SEED,
             device=options.device, trust_remote_code=options.trust_remote_code,
-        )  # fmt: skip
-        if not limit:
-            most, sizes = sum(plan_of(*measures[""]).sizes.values()), plan_of(asked).sizes
-            ends = accumulate(sizes.values())
-            fits = [name for name, end in zip(sizes, ends, strict=True) if end <= most]
-            each = max(1, most // sum(sizes.values()))
-            asked = replace(asked, limit=each, groups=tuple(fits or [*sizes][:1]))
-        if (stem := Path(name).stem) in measures:
-            raise ConsilienceError(f"--also {spec}", expected="suites of different names")
-        measures[stem] = asked, None
+        ), None  # fmt: skip
     return measures
 
 
@@ -152,21 +139,29 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
     """What a training reads, and what is asked before and after it; nothing is loaded."""
     options = training.options
     asked = {name: plan_of(*measure) for name, measure in measures.items()}
-    groups = {
-        "train": (options.train_groups, options.train_facts),
-        "validation": (options.validation_groups, options.validation_facts),
+    learned = training.asked(options.train_groups, options.train_facts)
+    validated = training.asked(options.validation_groups, options.validation_facts)
+    parts = {
+        "train": plan_of(learned, training.suite),
+        "validation": plan_of(validated, training.suite),
+        "held out": asked[""],
     }
-    parts = {name: plan_of(training.asked(*of), training.suite) for name, of in groups.items()}
     item, lines = asked[""].suite.words.item, []
-    for name, part in {**parts, "held out": asked[""]}.items():
+    for name, part in parts.items():
         count = sum(len(group.facts) for group in part.suite)
         lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")
-    has_teacher = options.loss == "vote" and training.learns_sentences
-    trainings = len(options.seeds) * (1 + has_teacher)
-    teacher = ", half of them of a teacher" * has_teacher
-    learned = counted(sum(parts["train"].sizes.values()), "query", "queries")
-    times = counted(options.epochs, "time")
-    lines.append(f"work: {counted(trainings, 'training')}{teacher}; each learns {learned} {times}")
+    trainings = len(options.seeds) * (1 + training.has_teacher)
+    teacher = " (half of them of a teacher)" * training.has_teacher
+    counts = [len(group.facts) for group in parts["train"].suite]
+    counts = [sum(counts)] if training.asks_questions else counts
+    _, updates, interval = training.schedule(counts)
+    choosing = counted(
+        sum(parts["validation"].sizes.values()), "validation query", "validation queries"
+    )
+    lines.append(
+        f"work: {counted(trainings, 'training')}{teacher} of {counted(updates, 'update')}, and "
+        f"{counted(updates // interval, 'checkpoint')} of {choosing}"
+    )
     queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
     lines.append(f"queries before, and again after each seed: {each}")
@@ -175,24 +170,19 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
 
 
 def _measured(
-    measures: Mapping[str, Measure], model: str | Path, place: Path
+    measures: Mapping[str, Measure], model: str | Path, place: Path, progress: Progress
 ) -> dict[str, CountedRun]:
-    return {
-        name: probe(replace(options, model=str(model), out=_beside(place, name)), suite=suite)
-        for name, (options, suite) in measures.items()
-    }
+    runs = dict[str, CountedRun]()
+    for name, (options, suite) in measures.items():
+        asked = replace(options, model=str(model), out=_beside(place, name))
+        progress.say(f"measuring {asked.out}")
+        runs[name] = probe(asked, progress, suite=suite)
+    return runs
 
 
 def _beside(place: Path, name: str, suffix: str = "") -> Path:
     """Where a measure is kept: at the place, or beside it with its name."""
     return place.with_name(f"{place.name}{'-' * bool(name)}{name}{suffix}")
-
-
-def _losses(training: Training, model: str | Path) -> Losses | None:
-    """The losses of the held-out lines of text; None without text."""
-    options = training.options
-    loading = Loading(options.device, trust_remote_code=options.trust_remote_code)
-    return text_losses(str(model), training.lines[:LINES], loading) if training.lines else None
 
 
 def harm_rows(compared: pl.DataFrame, suite: Suite, name: str) -> Iterator[dict[str, Any]]:
@@ -238,17 +228,13 @@ def harm_of(row: Mapping[str, Any]) -> str:
     return "harm" if best < 0 else "not ruled out"
 
 
-def harm_verdict(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The harm of a training in a sentence or two: which, or none within the margin."""
-    named = defaultdict[str, list[str]](list)
-    for row in rows:
-        named[harm_of(row)].append(row["what"][:1].lower() + row["what"][1:])
-    starts = {
-        "harm": "Harm",
-        "not ruled out": f"A harm of more than {MARGIN:g} points is not ruled out",
-    }
-    texts = [f"{start}: {'; '.join(named[of])}." for of, start in starts.items() if of in named]
-    return texts or [f"No harm shown within {MARGIN:g} points."]
+def harm_verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The harm of a training in a sentence: that shown, else that not ruled out, else none."""
+    open_ = f"A harm of more than {MARGIN:g} points is not ruled out"
+    for of, start in (("harm", "Harm"), ("not ruled out", open_)):
+        if named := [row["what"] for row in rows if harm_of(row) == of]:
+            return f"{start}: {'; '.join(named)}."
+    return f"No harm shown within {MARGIN:g} points."
 
 
 def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -296,13 +282,13 @@ def improvement(
     The best seed is that of the best validation; of equal ones the last. ``kind``: of the model.
     ``before``: its run. ``compared``: of each seed (``COMPARISON_SCHEMA``).
     """
-    ranks = [rank(one["validation"], training.chosen_by) for one in outcomes]
-    at = max(reversed(range(len(ranks))), key=ranks.__getitem__)
-    best, table, suite = outcomes[at], compared[at], before.suite
+    ranks = [(rank(one["validation"], training.chosen_by), at) for at, one in enumerate(outcomes)]
+    best, table, suite = outcomes[max(ranks)[1]], compared[max(ranks)[1]], before.suite
     model = Path(best["model"])
     updates = f"{best['checkpoint']['step']} of {counted(best['checkpoint']['updates'], 'update')}"
     runs = f"before={folder / 'before'} after={model.with_name('after')}"
-    adapter = [f"Its adapter, for peft: {model.with_name('adapter')}"]
+    base = locate(training.options.model).base
+    adapter = [f"Its adapter, where {base} is or can be fetched: {model.with_name('adapter')}"]
     means = over_seeds(compared, suite)
     shown: list[Table | str] = [
         comparison_table(table, suite),
@@ -317,9 +303,7 @@ def improvement(
     ]
     few = f"No change can be tested: there are too few held-out {suite.words.item}s."
     changed = verdict(table, suite) or [few]
-    notes: list[str] = [*cautions(Known(suite=suite, compared=table))]
-    if not training.lines:
-        notes.append("perplexity was not measured; give held-out text with --text.")
+    notes = cautions(Known(suite=suite, compared=table))
     tables = {"differences": table, "before": before.metrics, "over_seeds": means}
     facts = {"outcomes": [*outcomes], "harm": best["harm"], "model": str(model)}
-    return Output(tables, shown, [*changed, *harm_verdict(best["harm"])], notes, facts)
+    return Output(tables, shown, [*changed, harm_verdict(best["harm"])], notes, facts)

@@ -392,7 +392,9 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     refused("its input is not set", train, plain, place, input="string", epochs=1)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("x")
-    refused("not empty; expected a new folder, or that of a training", train, plain, tmp_path / "thesis")
+    refused(
+        "not empty; expected a new folder, or that of a training", train, plain, tmp_path / "thesis"
+    )
     assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
 

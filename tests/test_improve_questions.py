@@ -299,5 +299,5 @@ def test_a_dry_run_counts_what_is_trained_and_asked(
     assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
     assert "work: 1 training of 3 updates, and 3 checkpoints of 106 validation queries" in out
-    assert f"{asked} held out, {asked} labels, {also} mini" in out
+    assert f"{asked} held out, {asked} labels, {also:,} mini" in out
     assert [*tmp_path.iterdir()] == []

@@ -372,8 +372,7 @@ class ImproveOptions(Options):
         "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (42,)
     limit: Annotated[int | None, Option(
         "Facts or questions of each measured group, at most.", min=1, short="-n")] = None
-    also: Annotated[Sequence[str], Option(
-        "Measure these suites, too, before and after.", "S,S")] = ()
+    also: Annotated[Sequence[str], Option("Measure these suites, too.", "S,S")] = ()
     lora_rank: Annotated[int | None, Option(
         "The rank of LoRA; 0 trains all weights [default: 8 of questions, 0 of facts].", min=0,
         is_rare=True)] = None

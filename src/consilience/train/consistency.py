@@ -41,14 +41,13 @@ from consilience.models import LanguageModel
 from consilience.models.batches import head_at, positions
 from consilience.models.causal import CausalModel
 from consilience.models.classifier import collate
-from consilience.models.loading import Pretrained, kind_of, load_pretrained, locate
+from consilience.models.loading import Pretrained, load_pretrained, locate
 from consilience.models.masked import MaskedModel, masked_sentences
 from consilience.models.prompted import PromptModel, end_tokens
 from consilience.models.prompts import PromptReader
 from consilience.models.tokens import candidates_in_slot, encode, slot_anchor, start_token
 from consilience.options.commands import ImproveOptions, ProbeOptions, refuse_options
-from consilience.plans import kind_of as kind_of_suite
-from consilience.plans import plan_of
+from consilience.plans import kind_of, plan_of
 from consilience.plans.questions import Presented, prompts_of, questions_of
 from consilience.suites.question_suites import BLANK
 from consilience.suites.questions import Questions
@@ -121,7 +120,7 @@ class Training:
     @classmethod
     def of(cls, options: ImproveOptions) -> Training:
         """The training that options name, with the defaults of its kind of suite."""
-        kind = kind_of_suite(options.suite, options.as_questions)
+        kind = kind_of(options.suite, options.as_questions)
         refuse_options(options, kind, f"a suite of {kind}")
         lines = read_text(options.text).splitlines() if options.text else []
         texts = [*filter(None, map(str.strip, lines))]
@@ -185,14 +184,14 @@ class Training:
         """How the model is loaded to be trained: in single precision."""
         return Loading("cpu", trust_remote_code=self.options.trust_remote_code)
 
-    def kind(self) -> str:
-        """That of the model: ``causal``, or ``masked`` in a training on facts; others raise."""
-        model, kind = self.options.model, kind_of(self.options.model, self.loading)
+    def load(self) -> Pretrained:
+        """The causal model, or a masked one to train on facts; others raise."""
+        loaded = load_pretrained(self.options.model, self.loading)
         kinds = ["causal"] if self.asks_questions else ["causal", "masked"]
-        if kind not in kinds:
-            expected = f"a {' or '.join(kinds)} language model"
-            raise ConsilienceError(f"'{model}' is a {kind} model", expected=expected)
-        return kind
+        if loaded.kind not in kinds:
+            found = f"'{self.options.model}' is a {loaded.kind} model"
+            raise ConsilienceError(found, expected=f"a {' or '.join(kinds)} language model")
+        return loaded
 
     def schedule(self, counts: Sequence[int]) -> tuple[int, int, int]:
         """Steps of an update, updates, and updates between two checkpoints.
@@ -574,8 +573,7 @@ class ConsistencyTrainer(BatchTrainer):
 
     def __init__(self, training: Training, folder: Path) -> None:
         options = training.options
-        self.training, self.options = training, options
-        self.loaded = load_pretrained(options.model, training.loading)
+        self.training, self.options, self.loaded = training, options, training.load()
         self.steps = Steps(training, self.loaded)
         model: Any = self.loaded.model
         if options.lora_rank:

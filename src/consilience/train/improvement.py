@@ -85,7 +85,7 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     plan = planned(training, measures)
     if options.dry_run:
         return plan
-    kind, outcomes, compared = training.kind(), list[Outcome](), list[pl.DataFrame]()
+    kind, outcomes, compared = training.load().kind, list[Outcome](), list[pl.DataFrame]()
     before = _measured(measures, options.model, folder / "before", progress)
     lines, loading = training.lines[:LINES], replace(training.loading, device=options.device)
     losses = text_losses(options.model, lines, loading) if lines else None

@@ -202,17 +202,15 @@ def study_state(file: declared.StudyFile) -> Output:
     return running.study_state(study, running.state_of(study))
 
 
-@study_group.command("report", "study report sizes.toml --tables tables")
-def report_study(
-    file: declared.StudyFile, *, tables: declared.Tables = None, progress: Progress = SILENT,
-) -> Output:
+@study_group.command("report", "study report sizes.toml --format latex")
+def report_study(file: declared.StudyFile, *, progress: Progress = SILENT) -> Output:
     """Show the numbers of all runs, and compare the models.
 
     Models are compared on each suite with each combination of factors. p is adjusted over all
     comparisons of the study.
     """
     from consilience.study import reporting
-    return reporting.report_study(file, tables, progress)
+    return reporting.report_study(file, progress)
 
 
 analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vectors.", program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +14,6 @@ from typing import Any
 from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.text import names_a_file
 from consilience.files.read import read_document
-from consilience.files.rows import Column, line, read_one
 from consilience.files.write import path_of
 from consilience.options import checked, parameters, refuse_unknown
 from consilience.options.commands import ProbeOptions
@@ -26,41 +25,20 @@ LOG = "log.txt"  # There, too: what the libraries of local workers print
 SIGNS = re.compile(r"[^\w.-]+")  # In a name, not in that of a folder
 LONGEST = 40  # Characters of a value of a factor in the name of a folder
 
+TEXT, TABLE, LIST = (str, "a text"), (dict, "a table"), (list, "a list that is not empty")
 
-def _is(
-    kind: Any, expected: str, fits: Callable[[Any], bool] = lambda value: True
-) -> Callable[[Any], Any]:
-    """A table, or a list that is not empty, whose values all fit."""
+Kinds = Mapping[str, tuple[type, str]]  # What the values of keys are, as a type and in words
 
-    def parse(value: Any) -> Any:
-        if value == [] or not (isinstance(value, kind) and all(fits(one) for one in value)):
-            raise ConsilienceError(f"{value!r}", expected=expected)
-        return value
-
-    return parse
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value)
-
-
-STUDY = (
-    Column("models", _is(list, 'one table or more: [[models]] with model = "..."', _is_table)),
-    Column("suites", _is(list, 'one table or more: [[suites]] with suite = "..."', _is_table)),
-    Column("folder", line, "", is_needed=False),
-    Column("reference", line, "", is_needed=False),
-    Column("options", _is(dict, "a table of options of `probe`"), {}, is_needed=False),
-    Column("factors", _is(dict, "a table of lists"), {}, is_needed=False),
-)
+STUDY: Kinds = {
+    "models": LIST, "suites": LIST, "folder": TEXT, "reference": TEXT, "options": TABLE,
+    "factors": TABLE,
+}  # fmt: skip
 """The keys of a study file."""
 
-NAME = Column("name", line, "", is_needed=False)
-SEEDS = _is(list, "whole numbers from 0: seeds = [0, 1, 2]", lambda n: type(n) is int and n >= 0)
-LEVELS = {
-    "model": (Column("model", line), NAME, Column("seeds", SEEDS, [None], is_needed=False)),
-    "suite": (Column("suite", line), NAME),
-}
-"""The keys of the tables of models and of suites, which have options of ``probe`` beside them."""
+LEVELS: Mapping[str, Kinds] = {
+    "model": {"model": TEXT, "name": TEXT, "seeds": LIST}, "suite": {"suite": TEXT, "name": TEXT},
+}  # fmt: skip
+"""Those of the tables of models and of suites, which have options of ``probe`` beside them."""
 
 TomlTable = Mapping[str, Any]
 
@@ -93,29 +71,40 @@ class Study:
     runs: Sequence[StudyRun]  # By model, suite, factors and seed in the order of the file
 
 
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A model, a suite or a value of a factor, with options of ``probe``."""
+
+    name: str
+    folder: str  # Its part of the name of a folder
+    options: Mapping[str, Any]
+    seeds: Sequence[int | None] = (None,)
+
+
 def read_study(path: str | Path) -> Study:
     """A study in TOML, with paths relative to the working folder; a wrong one raises."""
     file = path_of(path, "the study file")
     if file.suffix != ".toml":
         raise ConsilienceError(str(file), expected="a TOML file, .toml")
-    document = read_document(file)
-    refuse_unknown([column.name for column in STUDY], document, str(file), "key")
-    study = read_one(document, STUDY, str(file))
+    study = read_document(file)
+    with _at(str(file)):
+        refuse_unknown(STUDY, study, what="key")
+        _refuse_kinds(study, STUDY, "models", "suites")
+        folder = Path(study.get("folder", f"runs/{file.stem}"))
     models, suites = ([*_named(study[f"{of}s"], of, str(file))] for of in LEVELS)
     with _at(f"{file}: [options]"):
-        shared = _options(study["options"])
+        shared = _options(study.get("options", {}))
     factors: dict[str, list[_Level]] = {}
     with _at(f"{file}: [factors]"):
-        for name, values in _by_name(study["factors"]).items():
-            of_factor = _is(list, f"a list of values of '{name}'")(values)
+        _refuse_kinds(table := study.get("factors", {}), dict.fromkeys(table, LIST))
+        for key, values in table.items():
+            options = [_options({key: value}) for value in values]
+            name, texts = next(iter(options[0])), map(_text_of, values)
             factors[name] = [
-                _Level(text, f"{name}={_slug(text)}", _options({name: value}))
-                for value, text in zip(of_factor, map(_text_of, of_factor), strict=True)
+                _Level(text, f"{name}={_slug(text)}", of)
+                for text, of in zip(texts, options, strict=True)
             ]
     with _at(str(file)):
-        folder = Path(study["folder"] or f"runs/{file.stem}")
-        if "://" in study["folder"]:
-            raise ConsilienceError(f"folder: '{folder}'", expected="a local folder")
         levels = [models, suites, *factors.values()]
         folders = [[level.folder.casefold() for level in of] for of in levels]
         folders += [[f"seed {seed}" for seed in model.seeds] for model in models]
@@ -124,7 +113,7 @@ def read_study(path: str | Path) -> Study:
             raise ConsilienceError(f"{double} twice", todo=todo)
         runs = [run for of in product(*levels) for run in _runs(of, [*factors], shared, folder)]
         names = [model.name for model in models]
-        if (reference := study["reference"] or names[0]) not in names:
+        if (reference := study.get("reference", names[0])) not in names:
             todo = did_you_mean(reference, names)
             raise ConsilienceError(f"reference: no model '{reference}'", todo=todo)
     return Study(file, folder, reference, runs)
@@ -138,49 +127,40 @@ def _at(where: str) -> Iterator[None]:
         raise error.replaced(where=where) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """A model, a suite or a value of a factor, with options of ``probe``."""
+def _refuse_kinds(table: TomlTable, kinds: Kinds, *needed: str) -> None:
+    """Raise for a key that is missing, and for a value of another kind."""
+    for key in [*needed, *(key for key in kinds if key in table)]:
+        value, (kind, expected) = table.get(key), kinds[key]
+        if not isinstance(value, kind) or value == []:
+            found = f"{key}: {value!r}" if key in table else f"no '{key}'"
+            raise ConsilienceError(found, expected=expected)
 
-    name: str
-    folder: str  # Its part of the name of a folder
-    options: Mapping[str, Any]
-    seeds: Sequence[int | None] = (None,)
 
-
-def _named(tables: Sequence[TomlTable], of: str, file: str) -> Iterator[_Level]:
+def _named(tables: Sequence[Any], of: str, file: str) -> Iterator[_Level]:
     """The ``[[models]]`` or ``[[suites]]`` tables."""
     for at, table in enumerate(tables, start=1):
-        where = f"{file}: [[{of}s]] {at}"
-        known = read_one(table, LEVELS[of], where)
-        name, value = known["name"], known[of]
-        with _at(where):
-            is_several = of == "model" and SEED in value
-            if ("seeds" in table) != is_several or (is_several and not name):
+        with _at(f"{file}: [[{of}s]] {at}"):
+            _refuse_kinds({of: table}, {of: TABLE})
+            _refuse_kinds(table, LEVELS[of], of)
+            value, seeds, fits = table[of], table.get("seeds", [None]), "seeds" not in table
+            if of == "model" and SEED in value:
+                fits = "name" in table and all(type(one) is int and one >= 0 for one in seeds)
+            if not fits:
                 expected = f"seeds = [0, 1] and a name if {SEED} is in the model, and only then"
                 raise ConsilienceError(f"{of} '{value}'", expected=expected)
-            options = _options({key: one for key, one in table.items() if key not in known})
-            name = name or model_name(value) or value
+            options = _options({key: one for key, one in table.items() if key not in LEVELS[of]})
+            name = table.get("name") or model_name(value) or value
             folder = SIGNS.sub("-", name).strip(".-")
             if not names_a_file(folder) or folder.casefold() in (FAILURES, LOG):
                 raise ConsilienceError(f"name: '{name}'", expected="a short name")
-        yield _Level(name, folder, {**options, of: value}, known.get("seeds", [None]))
-
-
-def _by_name(table: TomlTable) -> dict[str, Any]:
-    """The values of options by their names in Python."""
-    values = {key.replace("-", "_"): value for key, value in table.items()}
-    if len(values) < len(table):
-        raise ConsilienceError("one option twice, with - and with _", todo="Leave one of them out.")
-    return values
+        yield _Level(name, folder, {**options, of: value}, seeds)
 
 
 def _options(table: TomlTable) -> dict[str, Any]:
-    keywords = _by_name(table)
-    for key in keywords.keys() & {"model", "suite", "out", "folder"}:
-        todo = "Models and suites have tables; a study makes a folder for each run in its `folder`."
-        raise ConsilienceError(f"'{key}' as an option", todo=todo)
-    refuse_unknown(parameters(ProbeOptions), keywords)
+    """Options of ``probe`` by their names in Python, but for those that are of a run."""
+    keywords = {key.replace("-", "_"): value for key, value in table.items()}
+    of_a_run = ("model", "suite", "out")
+    refuse_unknown([name for name in parameters(ProbeOptions) if name not in of_a_run], keywords)
     return checked(ProbeOptions, keywords)
 
 

@@ -19,7 +19,7 @@ from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
 from consilience.probing import count_run
 from consilience.report.cautions import by_run
 from consilience.report.comparison_tables import difference_columns, tests_of
-from consilience.report.export import Output, save_table
+from consilience.report.export import Output
 from consilience.report.metric_tables import metric_column
 from consilience.report.summary import KEY
 from consilience.report.table import Column, Table, frame_table
@@ -69,7 +69,7 @@ def _comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     return frame_table(rows, title, columns, notes, blocks)
 
 
-def report_study(file: Path, folder: Path | None = None, progress: Progress = SILENT) -> Output:
+def report_study(file: Path, progress: Progress = SILENT) -> Output:
     """The complete runs of a study together. A cell is a suite with a combination of factors.
 
     * ``numbers``: the headline numbers of each run, as rows of its metrics table; with ``run,
@@ -78,8 +78,6 @@ def report_study(file: Path, folder: Path | None = None, progress: Progress = SI
     * ``differences``: from the reference (``COMPARISON_SCHEMA`` with ``cell, seed``), item by
       item; p is adjusted over all rows.
     * ``runs``: how far all runs are.
-
-    ``folder``: where the tables are written.
     """
     study = read_study(file)
     runs, cells = state_of(study), list(dict.fromkeys(run.cell for run in study.runs))
@@ -109,30 +107,23 @@ def report_study(file: Path, folder: Path | None = None, progress: Progress = SI
     missing = [f"{of['run']} is missing: {of['message'] or of['state']}" for of in others]
     name, mean = study.file.stem, pl.concat(means) if means else pl.DataFrame()
     title = f"{name}: {counted(whole['run'].n_unique(), 'run')} in percent"
-    tables = {"study": _wide(whole, title, missing)}
+    shown: list[Table | str] = [_wide(whole, title, missing)]
     if means:
         note = "The interval is that of the mean (t). std: the standard deviation over seeds."
-        tables["means"] = _wide(mean, f"{name}: means over seeds, in percent", [note])
+        shown += ["", _wide(mean, f"{name}: means over seeds, in percent", [note])]
     verdict = "No two models were compared."
     if differences.height:
-        tables["comparisons"] = _comparisons_table(differences, name)
+        shown += ["", _comparisons_table(differences, name)]
         tested = differences.drop_nans("p_holm")
         clear = tested.filter(pl.col("p_holm") < CLEAR).height
-        over = f"of {counted(tested.height, 'difference')} between models"
-        be = "is" if clear == 1 else "are"
-        verdict = f"{clear} {over} {be} clear (p (Holm) < {CLEAR} over the whole study)."
-    shown = [item for table in tables.values() for item in ("", table)][1:]
-    written = [
-        str(path)
-        for name, table in (tables if folder else {}).items()
-        for path in save_table(table, Path(str(folder)), name)
-    ]
+        count = f"{clear} of {counted(tested.height, 'difference')} between models"
+        verdict = f"Clear (p (Holm) < {CLEAR} over the whole study): {count}."
     return Output(
         tables={"numbers": whole, "means": mean, "differences": differences, "runs": runs},
-        shown=[*shown, *written],
+        shown=shown,
         verdict=[verdict],
         cautions=by_run(notes),
-        facts={**study_state(study, runs).facts, "files": written},
+        facts=study_state(study, runs).facts,
     )
 
 

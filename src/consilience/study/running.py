@@ -11,9 +11,7 @@ import logging
 import os
 import socket
 import threading
-import time
 import traceback
-from _thread import interrupt_main
 from collections import Counter
 from collections.abc import Mapping
 from concurrent import futures
@@ -38,7 +36,6 @@ from consilience.core.errors import (
 )
 from consilience.core.provenance import build, cores
 from consilience.core.text import counted
-from consilience.endpoints.client import base_url_of
 from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.options.commands import ProbeOptions
@@ -49,9 +46,6 @@ from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import NOT_COMPARED, options_record
 from consilience.study import FAILURES, LOG, Study, StudyRun, read_study
 
-TRIES = 3  # How often a run is asked whose worker dies
-PATIENCE = 5.0  # Seconds that a process has to end before it is killed
-
 RUNS: Mapping[str, Any] = {
     **dict.fromkeys(("run", "model", "suite", "cell"), pl.String), "seed": pl.Int64,
     "folder": pl.String, "state": pl.String, "done": pl.Int64, "groups": pl.Int64,
@@ -59,8 +53,8 @@ RUNS: Mapping[str, Any] = {
 }  # fmt: skip
 """One row a run; of a dry run with ``queries``. ``done``: how many of its groups have answers.
 
-``state``: ``complete``; ``part``, some groups have answers; ``waiting``, none has; ``changed``,
-asked with other options than those of the file; ``failed``, with a message.
+``state``: ``complete``; ``waiting``, not yet asked in full with the options of the file;
+``failed``, with a message.
 """
 
 COLUMNS = {
@@ -92,14 +86,14 @@ def _state(run: StudyRun) -> dict[str, Any]:
     if not record:
         return {"state": "waiting"}
     groups, finished = len(record["settings"].get("groups", ())), record.get("finished")
-    known = {"done": done, "groups": groups, "started": record["started"][:16]}
-    if not finished or done < groups:
-        return {**known, "state": "part" if done else "waiting"}
+    known = {"done": done, "groups": groups, "started": record["started"][:16], "state": "waiting"}
     before, now = (
         {name: value for name, value in options.items() if name not in NOT_COMPARED}
         for options in (record.get("options", {}), options_record(run.options, {}))
     )
-    return {**known, "finished": finished[:16], "state": "complete" if before == now else "changed"}
+    if not finished or done < groups or before != now:
+        return known
+    return {**known, "finished": finished[:16], "state": "complete"}
 
 
 def study_state(study: Study, runs: pl.DataFrame, *, was_run: bool = False) -> Output:
@@ -144,7 +138,8 @@ def run_study(
 ) -> Output:
     """Ask all runs that are not complete; how far the study is then.
 
-    Runs are asked at the same time: each server in one thread, others in one for each worker.
+    ``workers``: runs at once, by default 1, or all that a cluster has room for. Models behind a URL
+    are always asked from this machine.
     """
     from consilience.plans import refuse_other_options
 
@@ -156,42 +151,34 @@ def run_study(
     left = state_of(study).filter(pl.col("state") != "complete").select("run", "message")
     runs = [run for run in study.runs if run.name in left["run"]]
     failures = dict(left.filter(pl.col("message") != "").iter_rows())
+    study.folder.mkdir(parents=True, exist_ok=True)
     here = Processes(study.folder / LOG, cores() // workers if workers and workers > 1 else 0)
-    is_ray = engine == "ray" and any(run.options.connection is None for run in runs)
-    asker = Cluster(ray_address, workers) if is_ray else here
-    executors, waiting = dict[str, futures.Executor](), dict[futures.Future[str], StudyRun]()
+    cluster = Cluster(ray_address, workers) if engine == "ray" and runs else None
+
+    def message_of(run: StudyRun) -> str:
+        """Why a run is not complete after it was asked; empty where it is."""
+        try:
+            return (here if run.options.connection or cluster is None else cluster).ask(run)
+        except (ConsilienceError, OSError) as error:
+            return str(error)
+
+    executor = futures.ThreadPoolExecutor(workers or (len(runs) if cluster else 1))
     try:
-        for run in runs:
-            study.folder.mkdir(parents=True, exist_ok=True)
-            connection = run.options.connection
-            url = base_url_of(connection) if connection else ""
-            if url not in executors:
-                count = asker.count if isinstance(asker, Cluster) else workers or 1
-                executors[url] = futures.ThreadPoolExecutor(1 if url else count)
-            waiting[executors[url].submit((here if url else asker).ask, run)] = run
+        waiting = {executor.submit(message_of, run): run for run in runs}
         with progress.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
-            while waiting:  # a signal just before a wait is seen after it, so no wait is long
-                for done in futures.wait(waiting, 0.2, futures.FIRST_COMPLETED).done:
-                    run = waiting.pop(done)
-                    try:
-                        message = done.result()
-                    except (ConsilienceError, OSError) as error:
-                        message = str(error)
-                    failures.pop(run.name, None)
-                    failures |= {run.name: message} if message else {}
-                    text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
-                    write_whole(study.folder / FAILURES, text.encode())
-                    progress.inform(
-                        f"{run.name}{f' failed: {message}' if message else ': complete'}"
-                    )
-                    advance(1)
-        if not failures:
-            (study.folder / FAILURES).unlink(missing_ok=True)
+            for done in futures.as_completed(waiting):
+                run, message = waiting[done], done.result()
+                failures.pop(run.name, None)
+                failures |= {run.name: message} if message else {}
+                text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
+                write_whole(study.folder / FAILURES, text.encode())
+                progress.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
+                advance(1)
     finally:
-        for one in {here, asker}:
-            one.close()
-        for executor in executors.values():
-            executor.shutdown(wait=False, cancel_futures=True)
+        executor.shutdown(wait=False, cancel_futures=True)
+        here.close()
+        if cluster:
+            cluster.close()
     return study_state(study, state_of(study), was_run=True)
 
 
@@ -220,25 +207,19 @@ class Processes:
     def __init__(self, log: Path, threads: int) -> None:
         """``log``: where their output goes. ``threads``: of torch in each; 0 for its default."""
         there, self._here = get_context("spawn").Pipe(duplex=False)
-        self._begin, self._is_open = (there, log, threads), True
+        self._begin = there, log, threads
 
     def ask(self, run: StudyRun) -> str:
-        """``ask`` in a process; one that dies is started again."""
-        message = ""
-        for _ in range(TRIES):
-            if not self._is_open:
-                break
-            with futures.ProcessPoolExecutor(1, get_context("spawn"), _begin, self._begin) as pool:
-                try:
-                    return pool.submit(ask, run.options).result()
-                except (BrokenProcessPool, KeyboardInterrupt):
-                    log = self._begin[1]
-                    message = f"its process died, perhaps out of memory. Its output is in {log}."
-        return message
+        """``ask`` in a process."""
+        with futures.ProcessPoolExecutor(1, get_context("spawn"), _begin, self._begin) as pool:
+            try:
+                return pool.submit(ask, run.options).result()
+            except BrokenProcessPool:
+                log = self._begin[1]
+                return f"its process died, perhaps out of memory. Its output is in {log}."
 
     def close(self) -> None:
-        """End the processes; one that asks is interrupted."""
-        self._is_open = False
+        """End the processes."""
         self._here.close()
 
 
@@ -248,8 +229,6 @@ def _begin(parent: Connection, log: Path, threads: int) -> None:
     def end_with_parent() -> None:
         with suppress(EOFError):
             parent.recv()
-        interrupt_main()
-        time.sleep(PATIENCE)
         os._exit(1)
 
     if threads:
@@ -276,19 +255,14 @@ class Cluster:
                 socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, **how)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise ConsilienceError(
-                f"no cluster: {reason_of(error)}",
-                where=f"--ray-address {address}",
-                expected="auto on a node of a running cluster, or HOST:PORT of its head",
-                todo="Start one with `ray start --head`, or leave --ray-address out. A cluster "
-                "with token authentication needs RAY_AUTH_MODE=token here, too.",
-            ) from error
-        self.count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            found, where = f"no cluster: {reason_of(error)}", f"--ray-address {address}"
+            expected = "auto on a node of a running cluster, or HOST:PORT of its head"
+            todo = "A cluster with token authentication needs RAY_AUTH_MODE=token here, too."
+            raise ConsilienceError(found, where=where, expected=expected, todo=todo) from error
 
     def ask(self, run: StudyRun) -> str:
         """``ask`` on a node; the run comes back whole."""
-        options = {"max_retries": TRIES - 1, "num_cpus": 1, "scheduling_strategy": "SPREAD"}
-        task = self._ray.remote(_ask_away).options(**options)
+        task = self._ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(_ask_away)
         try:
             given = run.options, _files(run.folder), str(Path.cwd()), build()
             message, files = self._ray.get(task.remote(*given))

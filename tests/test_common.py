@@ -286,7 +286,7 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     assert found.equals(measure(of_kept, without, "strict"))
     views = factors_of("run", only, CheckedAnswers(of_kept, only), None)
     rows = [row[0] for row in factor_table(views, "").rows]
-    assert rows == [*factors, *["interactions"] * (len(factors) > 1)]
+    assert rows == [*factors]
 
 
 def test_the_examples_of_sentence_pairs_are_the_answers_that_a_form_changed(consilience, tmp_path):

@@ -14,7 +14,6 @@ import consilience as cs
 from checks import output, refusal
 from consilience.analysis.factor_effects import factor_tables
 from consilience.core.factors import Design, Factor, FactorialDesign
-from consilience.core.schemas import METRICS_SCHEMA
 from consilience.report.analysis_tables import factor_table
 from consilience.report.export import as_csv
 from consilience.runs.run import Run
@@ -169,20 +168,12 @@ def test_groups_are_counted_together():
     assert apart.components["value"].to_list() == pytest.approx(whole.components["value"].to_list())
 
 
-def noise(**flips):
-    row = {"metric": "noise_floor", "over": "all", "group": "", "kind": "factor", "n": 256}
-    rows = [row | {"level": name, "value": value} for name, value in flips.items()]
-    return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-
-
-def test_the_table_has_a_row_for_each_factor_and_what_is_beyond_them():
-    """Shares of the answer sum to 100; a row of the noise floor has a consistency alone."""
-    view = replace(tables_of(), noise=noise(reordered=0.02))
-    rows = list(csv.DictReader(as_csv(factor_table([view], "title")).splitlines()))
-    assert [row["factor"] for row in rows] == ["order", "labels", "interactions", "noise"]
-    shares = [float(row["answer: main effect"]) for row in rows[:3]]
-    assert (sum(shares), shares[0]) == (pytest.approx(100), pytest.approx(100 * (5 / 8) / (11 / 8)))
-    assert [row["consistency"] for row in rows] == ["37.5", "62.5", "", "98.0"]
+def test_the_table_has_a_row_for_each_factor_with_its_total_effect():
+    rows = list(csv.DictReader(as_csv(factor_table([tables_of()], "title")).splitlines()))
+    assert [row["factor"] for row in rows] == ["order", "labels"]
+    share = 100 * (1 / 2 + 1 / 2 + 1 / 4) / (11 / 8)
+    assert float(rows[0]["effect on answers"]) == pytest.approx(share)
+    assert [row["consistency"] for row in rows] == ["37.5", "62.5"]
 
 
 QUESTIONS = """question,question_2,answer,distractors,group
@@ -211,12 +202,12 @@ def probed(consilience, tmp_path):
 def test_the_first_option_shown_follows_the_order_and_nothing_else(consilience, probed):
     """Each of three rotations has another first option: two variants differ with 2/3.
 
-    The report of the run has the table and the figure.
+    The report of the run has the table.
     """
     run = probed("first")
     output(consilience, "report", run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    for text in ("What each factor changes, in percent", "correctness: total effect", "<svg "):
+    for text in ("What each factor changes, in percent", "on correctness"):
         assert text in page
     status, _, said = consilience("analyze", "factors", run, "--groups", "natur")
     assert (status, "nature" in said) == (2, True), "a group that the run does not have"
@@ -264,12 +255,11 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
 
 
-def test_a_run_that_measured_its_noise_floor_shows_it(consilience, probed):
+def test_a_run_that_measured_its_noise_floor_has_it_beside_its_factors(probed):
     """A baseline that draws its answers by the question is steady: no answer changes."""
     run = probed("random", "--noise-floor", "256")
     table = cs.analyze_factors(run).tables["noise"]
     assert table.select("level", "value").rows() == [("", 0)]
-    assert "noise  " in output(consilience, "analyze", "factors", run)
 
 
 def test_a_run_of_one_level_of_each_factor_is_refused_and_reported(consilience, probed):

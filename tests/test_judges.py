@@ -83,7 +83,10 @@ def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
 
     result = cs.evaluate(pairs, judge, vary=[ORDER], out=tmp_path / "run")
     text = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Its position preference is 100.0: 0 is none, and at 100 the option shown first" in text
+    assert (
+        "It prefers the reply that is shown first: its position preference is 100.0, from -100"
+        in text
+    )
 
 
 def test_without_orders_nothing_is_said_of_places(pairs):

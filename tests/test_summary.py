@@ -235,7 +235,7 @@ def factors(rows):
 @pytest.mark.parametrize(("rows", "sentences"), [
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.2, 0.1, 0.3)],
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
-      "agree in 20.0 % of pairs.", "The agreement is 90.0 % for paraphrase."]),
+      "agree in 20.0 % of pairs."]),
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)],
      ["Which of order and paraphrase changes most is not shown: variants that differ in one "
       "alone agree in 80.0 % and 90.0 % of pairs."]),

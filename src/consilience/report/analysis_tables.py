@@ -199,29 +199,18 @@ def example_table(examples: Sequence[Example], title: str) -> Table:
     return Table(title, columns, rows, rules=last_rows)
 
 
-NOISE = "noise"  # the rows of pairs that differ in nothing about the question
-
-EXACT: Columns = {
-    "answer_main": Column("answer: main effect", "share", "answer: main"),
-    "answer_total": Column(
-        "answer: total effect", "share", "answer: total", bounds=("answer_low", "answer_high"),
-    ),
-    "correctness_main": Column("correctness: main effect", "share", "correct: main", is_extra=True),
-    "correctness_total": Column(
-        "correctness: total effect", "share", "correct: total",
-        bounds=("correctness_low", "correctness_high"),
-    ),
-}  # fmt: skip
-"""Shares of the variation, of a design whose variance components are known."""
-
 CONSISTENCY: Columns = {
     "factor": Column("factor"), "levels": Column("levels", "count", is_extra=True),
     "n": Column("pairs", "count", is_extra=True),
     "value": Column("consistency", "share", bounds=LOW_HIGH),
     "chance": Column("expected by chance", "share", "expected"),
     "corrected": Column("corrected", "share", bounds=("corrected_low", "corrected_high")),
+    "answer": Column("effect on answers", "share", bounds=("answer_low", "answer_high")),
+    "correctness": Column(
+        "on correctness", "share", bounds=("correctness_low", "correctness_high"), is_extra=True
+    ),
 }  # fmt: skip
-"""Agreement of the pairs that differ in one factor only."""
+"""Agreement of the pairs that differ in one factor only, and its total effects."""
 
 OF_CONSISTENCY = (
     "consistency: how often a question gets the same answer in two variants that differ in this "
@@ -229,39 +218,32 @@ OF_CONSISTENCY = (
     "question"
 )
 OF_SHARES = (
-    "main effect: share of the variation of answers over variants that the factor makes alone; "
-    "total effect: with every interaction that it is part of; main effects and interactions of the "
-    "answer sum to 100"
+    "effect: share of the variation over variants that the factor makes, with every interaction "
+    "that it is part of (total effect)"
 )
 
 OUTCOMES = ("answer", "correctness")
 
 
 def factor_table(views: Sequence[FactorTables], title: str) -> Table:
-    """A row a factor of each run, then interactions, the difference of items and noise."""
-    is_exact = all(view.is_exact for view in views)
-    columns, rows = {**CONSISTENCY, **(EXACT if is_exact else {})}, list[dict[str, Any]]()
-    blocks = list[str]()
+    """A row a factor of each run, with its effects where several factors were crossed."""
+    rows, blocks = list[dict[str, Any]](), list[str]()
+    has_effects = all(view.is_exact and view.consistency.height > 1 for view in views)
     for view in views:
-        parts = parts_of(view)
-        for row in view.consistency.to_dicts():
-            for outcome in OUTCOMES if view.is_exact else ():
-                total = parts[outcome, "total", row["factor"]]
-                row[f"{outcome}_total"] = total["share"]
-                row[f"{outcome}_low"] = total["share_low"]
-                row[f"{outcome}_high"] = total["share_high"]
-                row[f"{outcome}_main"] = parts[outcome, "main", row["factor"]]["share"]
-            rows.append(row)
-        known = [of for of in OUTCOMES if (of, "interactions", "") in parts]
-        if known:
-            mains = {f"{of}_main": parts[of, "interactions", ""]["share"] for of in known}
-            rows.append({"factor": "interactions", **mains})
-        same = {"value": 1 - pl.col("value"), "low": 1 - pl.col("high"), "high": 1 - pl.col("low")}
-        rows += view.noise.select("n", factor=pl.lit(NOISE), **same).to_dicts()
-        blocks += [view.name] * (len(rows) - len(blocks))
-    notes = [OF_CONSISTENCY, *([OF_SHARES] if is_exact else [])]
-    notes += _by_view(views, _spread_notes)
-    return frame_table(rows, title, columns, notes, blocks if len(views) > 1 else [])
+        of_factors = view.consistency
+        for outcome in OUTCOMES if has_effects else ():
+            names = {
+                outcome: "share",
+                f"{outcome}_low": "share_low",
+                f"{outcome}_high": "share_high",
+            }
+            total = view.components.filter(outcome=outcome, effect="total")
+            total = total.select(factor="factors", **names)
+            of_factors = of_factors.join(total, on="factor", how="left", maintain_order="left")
+        rows += of_factors.to_dicts()
+        blocks += [view.name] * of_factors.height
+    notes = [OF_CONSISTENCY, *[OF_SHARES] * has_effects, *_by_view(views, _spread_notes)]
+    return frame_table(rows, title, CONSISTENCY, notes, blocks if len(views) > 1 else [])
 
 
 def _by_view(
@@ -283,12 +265,6 @@ def factor_verdict(views: Sequence[FactorTables]) -> list[str]:
 def view_notes(views: Sequence[FactorTables]) -> list[str]:
     """What a reader of the tables of factors should know."""
     return _by_view(views, lambda view: view.notes)
-
-
-def parts_of(tables: FactorTables) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The rows of the components by outcome, effect and factors."""
-    rows = tables.components.iter_rows(named=True)
-    return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
 def _spread_notes(view: FactorTables) -> Iterator[str]:
@@ -326,10 +302,6 @@ def _most_changed(view: FactorTables) -> Iterator[str]:
         both = " and ".join(row["factor"] for row in (first, *alike))
         what = f"Which of {both} changes most is not shown: variants that differ in one alone"
     yield f"{what} agree in {shares} of pairs."
-    if rest := [
-        f"{100 * of['value']:.1f} % for {of['factor']}" for of in others if of not in alike
-    ]:
-        yield f"The agreement is {', '.join(rest)}."
 
 
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after

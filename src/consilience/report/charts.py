@@ -1,8 +1,7 @@
-"""Charts as SVG: intervals, differences, and vectors in the plane."""
+"""Charts as SVG: intervals, and vectors in the plane."""
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ FONT, LINE, CHARACTER = 13, 16, 7.0  # Pixels: of text, from a line to the next,
 LABEL = 30  # Characters in a line of a label
 WIDTH, PLANE = 360, 320  # Of the plane of intervals, and of that of vectors, in pixels
 GAP = 10  # Pixels between a label and what it is of
-TICKS = 5  # About so many on an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +65,18 @@ def percents(*names: str) -> pl.Expr:
     return (pl.col(*names) * 100).round(1, mode="half_to_even").fill_nan(None)
 
 
-def ticks_of(least: float, most: float) -> list[float]:
-    """Round numbers in a range, about ``TICKS`` of them."""
-    raw = (most - least or 1.0) / TICKS
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = min((of * unit for of in (1, 2, 5, 10)), key=lambda of: abs(math.log(of / raw)))
-    first = math.ceil(least / step - 1e-9)
-    return [at * step for at in range(first, math.floor(most / step + 1e-9) + 1)]
+def interval_chart(rows: pl.DataFrame, about: str) -> Chart:
+    """A share of each of some parts with its interval, a mark a run; the rows' order is kept.
 
-
-def interval_chart(rows: pl.DataFrame, about: str, axis: str = "percent") -> Chart:
-    """A number of each of some parts with its interval, a mark a run; the rows' order is kept.
-
-    ``rows``: ``run, name, value, low, high``, fractions, and ``chance`` if there is any. ``axis``:
-    of differences from 0 with ``points`` in it, else of shares up to 1.
+    ``rows``: ``run, name, value, low, high, chance``, fractions.
     """
-    has_chance, is_difference = "chance" in rows.columns, "points" in axis
-    rows = rows.with_columns(percents("value", "low", "high", *["chance"] * has_chance))
+    rows = rows.with_columns(percents("value", "low", "high", "chance"))
     runs, names = (rows[of].unique(maintain_order=True).to_list() for of in ("run", "name"))
     labels = {name: textwrap.wrap(name, LABEL) or [""] for name in names}
     left = CHARACTER * max(len(line) for of in labels.values() for line in of) + GAP
-    numbers = rows.select("value", "low", "high").iter_rows()
-    known = [number for row in numbers for number in row if number is not None]
-    least, most = min(0.0, *known, 0.0), max([0.0 if is_difference else 100.0, *known])
     marks = [(MARKS[at % len(MARKS)], COLOURS[at % len(COLOURS)]) for at in range(len(runs))]
     legend = [(*mark, run) for mark, run in zip(marks, runs, strict=True) if len(runs) > 1]
-    legend += [(BAR, INK, EXPECTED)] * has_chance
+    legend.append((BAR, INK, EXPECTED))
     per_run = {1: 0, 2: 14, 3: 12}.get(len(runs), 10)
     top = bottom = len(legend) * (LINE + 2) + GAP
     intervals = []
@@ -108,8 +92,8 @@ def interval_chart(rows: pl.DataFrame, about: str, axis: str = "percent") -> Cha
         bottom += height
     return _chart(
         about, width=left + WIDTH + 2 * GAP, height=bottom + 2.6 * LINE, legend=legend, left=left,
-        top=top, bottom=bottom, ticks=ticks_of(least, most), axis=axis, is_difference=is_difference,
-        place=lambda value: left + (value - least) * WIDTH / ((most - least) or 1.0),
+        top=top, bottom=bottom, ticks=range(0, 101, 20), axis="percent",
+        place=lambda value: left + value * WIDTH / 100,
         intervals=intervals, per_run=per_run, runs=len(runs),
     )  # fmt: skip
 

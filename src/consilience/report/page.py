@@ -241,12 +241,16 @@ def _verdict(run: RunView) -> Iterator[str]:
                 for groups in (run.summary.least, run.summary.most)
             )
             yield f"{words.variant.capitalize()}s agree least in {least}; most in {most}."
-    judged = {row.metric: f"{100 * row.value:.1f}" for row in rows if row.metric in OF_JUDGES}
+    judged = {row.metric: row for row in rows if row.metric in OF_JUDGES}
     if len(judged) == len(OF_JUDGES):
         position, kappa = (judged[metric] for metric in OF_JUDGES)
+        place = f"the reply that is shown {'first' if position.value > 0 else 'second'}"
+        if position.value == 0 or position.low <= 0 <= position.high:
+            place = "neither place clearly"
         yield (
-            f"Its position preference is {position}: 0 is none, and at 100 the option shown first "
-            f"always wins. Its kappa with the labels is {kappa}: at 100 it is always right."
+            f"It prefers {place}: its position preference is {100 * position.value:.1f}, from -100 "
+            f"to 100. Its kappa with the labels is {100 * kappa.value:.1f}: at 100 it is always "
+            "right."
         )
 
 
@@ -292,17 +296,14 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
 # -- the details ---------------------------------------------------------------------------------
 
 
-def _figure(id_: str, rows: pl.DataFrame, what: str) -> Iterator[Figure]:
-    """Consistency with its intervals; nothing without numbers."""
+def _figure(runs: Sequence[RunView], what: str, kind: Kind) -> Iterator[Figure]:
+    """The consistency of each part of the runs with its intervals; nothing without numbers."""
+    rows = charts.consistency_rows({run.name: run.metrics for run in runs}, runs[0].suite, kind)
     if rows["value"].is_not_nan().any():
         has_intervals = rows["low"].is_not_nan().any()
         about = f"Consistency of each {what}{', with 95 % confidence intervals' * has_intervals}"
         caption = f"{about}. The line is what is expected by chance."
-        yield Figure(id_, caption, charts.interval_chart(rows, about))
-
-
-def _rows(runs: Sequence[RunView], kind: Kind) -> pl.DataFrame:
-    return charts.consistency_rows({run.name: run.metrics for run in runs}, runs[0].suite, kind)
+        yield Figure(f"{what}s", caption, charts.interval_chart(rows, about))
 
 
 def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -310,12 +311,9 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
     words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
     if views:
         yield [*analyses.factor_verdict(views), *analyses.view_notes(views)]
-        numbers = [of.consistency.with_columns(run=pl.lit(of.name)) for of in views]
-        drawn = pl.concat(numbers).rename({"factor": "name"})
-        yield from _figure("factors", drawn, "factor")
         yield analyses.factor_table(views, "What each factor changes, in percent")
     if words.over == "group":
-        yield from _figure("forms", _rows(runs, "form"), words.variant)
+        yield from _figure(runs, words.variant, "form")
     for run in runs if words.has_means else ():
         if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
@@ -327,14 +325,6 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         edits += [costs.with_columns(run=pl.lit(run.name))] * (costs.height > 0)
     if edits:
         rows = pl.concat(edits)
-        caption = (
-            "Left of the dashed line: pairs of patterns that differ in this way agree less often "
-            "than the other pairs of their relation."
-        )
-        drawn = rows.select("run", "low", "high", name="kind", value="difference")
-        axis = "difference of consistency, points"
-        about = "Consistency of pairs of patterns that differ in a way, minus that of the others."
-        yield Figure("edits", caption, charts.interval_chart(drawn, about, axis))
         title = "Consistency of pairs of patterns with and without the edit, means over relations"
         yield frame_table(rows if len(runs) > 1 else rows.drop("run"), title, analyses.EDITS)
 
@@ -343,7 +333,7 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
     """The numbers of each group, the patterns that cost consistency, and expectations."""
     suite, words = runs[0].suite, runs[0].suite.words
     if words.over != "group":
-        yield from _figure(f"{words.group}s", _rows(runs, "whole"), words.group)
+        yield from _figure(runs, words.group, "whole")
     for run in runs if words.has_means else ():
         pairs = pair_table(run.answers, suite, suite.protocol)
         rows = with_changes(pattern_table(run.answers, suite, suite.protocol), pairs)

@@ -159,7 +159,9 @@ def summarize(
             SummaryRow(
                 label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]
                 low=row["low"], high=row["high"],
-                baseline=majority.get(key, NAN), meaning=meaning + of_some,
+                # the majority's place says nothing about that of a judge
+                baseline=NAN if metric in OF_JUDGES else majority.get(key, NAN),
+                meaning=meaning + of_some,
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip

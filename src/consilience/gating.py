@@ -22,7 +22,7 @@ from consilience.metrics.measure import CheckedAnswers, asked_of_all, measure
 from consilience.metrics.registry import DESCRIPTIONS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.probing import counted_by
-from consilience.report.cautions import Known, by_run, cautions, ranked
+from consilience.report.cautions import Known, by_run, cautions
 from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import (
     Column,
@@ -330,7 +330,7 @@ def gate(
             whole = _asked_again(first.answers, both[first.label].coded)
             tables[True] = differences, items, whole
             own = by_run({first.label: [], run.label: notes})
-            notes = ranked([*comparing.cautions_on(common, differences), *own])
+            notes = [*dict.fromkeys([*comparing.cautions_on(common, differences), *own])]
         checks = list[Check]()
         for rule in rules:
             table, items, whole = tables[rule.is_relative]

@@ -27,22 +27,6 @@ unbiased within 1 point and its interval right (``docs/statistics.md``)."""
 LONGEST_WRITTEN = 40  # Characters of a written answer
 ALONE = "This alone can change the numbers."
 QUERY = ("group", "item", "variant")
-SHARES_OF_ANSWERS = ("accuracy", "consistency", "consistent_accuracy")
-"""Headline numbers that answers which change by chance change by about their share."""
-
-
-class Caution(str):
-    """A sentence with its rank: its place in ``CAUTIONS``."""
-
-    rank: int
-
-    def __new__(cls, text: str, rank: int) -> Caution:
-        self = super().__new__(cls, text)
-        self.rank = rank
-        return self
-
-    def __reduce__(self) -> tuple[type, tuple[str, int]]:
-        return Caution, (str(self), self.rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,33 +48,25 @@ class Known:
     """The noise floors that runs measured, by label: rows of the metrics table."""
 
 
-def cautions(known: Known) -> list[Caution]:
+def cautions(known: Known) -> list[str]:
     """The cautions on what is known, the most important first."""
     return [
-        Caution(f"{text} (docs/{page})", rank)
-        for rank, (caution, page) in enumerate(CAUTIONS.items())
-        for text in caution(known)
+        f"{text} (docs/{page})" for caution, page in CAUTIONS.items() for text in caution(known)
     ]
-
-
-def ranked(notes: Iterable[str]) -> list[str]:
-    """Cautions by rank, each once; then other notes in their order."""
-    return sorted(dict.fromkeys(notes), key=lambda note: getattr(note, "rank", len(CAUTIONS)))
 
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Notes with the names of their runs; a note of several runs is given once."""
+    if len(notes) == 1:
+        return [note for own in notes.values() for note in own]
     runs_of: dict[str, list[str]] = {}
     for name, own in notes.items():
         for note in dict.fromkeys(own):
             runs_of.setdefault(note, []).append(name)
-    if len(notes) == 1:
-        return ranked(runs_of)
-    named: list[str] = []
-    for note, names in runs_of.items():
-        text = f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
-        named.append(Caution(text, note.rank) if isinstance(note, Caution) else text)
-    return ranked(named)
+    return [
+        f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
+        for note, names in runs_of.items()
+    ]
 
 
 def _unfinished(known: Known) -> Iterator[str]:
@@ -227,21 +203,6 @@ def _unmatched(known: Known) -> Iterator[str]:
         )
 
 
-def _unchecked(known: Known) -> Iterator[str]:
-    """Expectations of which a question was not asked."""
-    if known.answers is None or not known.suite.expectations:
-        return
-    by_group = known.answers.instances
-    checked = {of[0].expectation for group in by_group.values() for of in group}
-    lacking = [one for one in known.suite.expectations if one not in checked]
-    if lacking:
-        items = " and ".join(f"'{item}'" for item in dict.fromkeys(lacking[0].items))
-        yield (
-            f"{len(lacking)} of {counted(len(known.suite.expectations), 'expectation')} were not "
-            f"checked: not all of their questions were asked, such as {items}."
-        )
-
-
 def _few_items(known: Known) -> Iterator[str]:
     """So few disagreements expected by chance that a number above chance is biased downwards."""
     if known.metrics is None or constant_groups(known.metrics):
@@ -275,33 +236,16 @@ def _few_groups(known: Known) -> Iterator[str]:
 
 
 def _noise(known: Known) -> Iterator[str]:
-    """Answers that changed when they were asked again; differences that are no larger."""
+    """The answers that changed when they were asked again, of the run with most."""
     floors = dict(known.floors)
     if known.metrics is not None:
         measured = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR)
         floors |= zip(["the model"], measured.head(1).to_dicts(), strict=False)
-    if known.compared is None:
-        for name, floor in floors.items():
-            share = f"{100 * floor['value']:.1f} %"
-            if not math.isnan(floor["low"]):
-                share += f"; 95 % CI {100 * floor['low']:.1f} to {100 * floor['high']:.1f} %"
-            changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
-            what = f"Asked the same prompts again, {name} changed {changed}"
-            yield f"{what}: changes between runs that are this small may be noise."
-        return
-    headlines = known.compared.filter(
-        pl.col("metric").is_in(SHARES_OF_ANSWERS), pl.col("difference").abs() > 0,
-        over=known.suite.words.over, kind="whole",
-    )  # fmt: skip
-    for runs, rows in headlines.group_by("first", "second", maintain_order=True):
-        of_runs = [of | {"run": name} for name, of in floors.items() if name in runs]
-        floor = max(of_runs, key=lambda floor: floor["value"], default={"value": 0.0})
-        inside = rows.filter(pl.col("difference").abs() <= floor["value"])["metric"]
-        if len(inside):
-            named = ", ".join(dict.fromkeys(within(label_of(of)) for of in inside))
-            changed = f"{100 * floor['value']:.1f} % of {floor['n']} answers"
-            what = f"{runs[1]} and {runs[0]}: the difference in {named} may be noise"
-            yield f"{what}, because {floor['run']} changed {changed} when it was asked again."
+    for name, floor in sorted(floors.items(), key=lambda of: -of[1]["value"])[:1]:
+        share = f"{100 * floor['value']:.1f} %"
+        changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
+        what = f"Asked the same prompts again, {name} changed {changed}"
+        yield f"{what}: differences between runs that are this small may be noise."
 
 
 CAUTIONS: Mapping[Callable[[Known], Iterable[str]], str] = {
@@ -311,7 +255,6 @@ CAUTIONS: Mapping[Callable[[Known], Iterable[str]], str] = {
     _unlike: "compare.md",
     _part: "compare.md",
     _unmatched: "free-text.md",
-    _unchecked: "expectations.md",
     _few_items: "statistics.md",
     _few_groups: "statistics.md",
     _noise: "models.md",

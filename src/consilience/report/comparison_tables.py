@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -14,7 +13,7 @@ from consilience.core.factors import several_factors
 from consilience.core.text import counted
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import headline_metrics, label_of, within
-from consilience.metrics.statistics import CLEAR, TIE, holm
+from consilience.metrics.statistics import CLEAR, holm
 from consilience.report.metric_tables import (
     DIFFERENCE,
     P_HOLM,
@@ -87,7 +86,7 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     if rows.is_empty():
         expected = "a part that the suite has"
         raise ConsilienceError(f"no difference by {by} in this comparison", expected=expected)
-    notes = [*compared_on(compared, suite)]
+    notes = list[str]()
     if by is None and rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height:
         notes.append(CONSTANT)
     family = "forms" if suite.words.over == "group" else f"{suite.words.group}s"
@@ -96,11 +95,8 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     notes.append(DETECTABLE)
     by, pairs = by or "metric", rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
-    ends = [re.split("[/:]", name.rstrip("/:"))[-1] for name in (first, second)]
-    cut, rest = NAME // 2, NAME // 2 - 1
-    short = [end if len(end) <= NAME else f"{end[:cut]}…{end[-rest:]}" for end in ends]
-    short = ["first", "second"] if short[0] == short[1] else short
-    headings = (Column(name, "share", of) for name, of in zip((first, second), short, strict=True))
+    names = ((of, re.split("[/:]", of.rstrip("/:"))[-1][-NAME:]) for of in (first, second))
+    headings = (Column(of, "share", short) for of, short in names)
     name = suite.words.group if by == "group" else by
     columns: Columns = {"name": Column(name), **difference_columns(rows, *headings)}
     words, labels = suite.words, {one.id: one.label for one in suite.relations}
@@ -170,27 +166,12 @@ def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
     return pl.col(name).replace_strict(ranks, default=None, return_dtype=pl.Int64)
 
 
-def compared_on(compared: pl.DataFrame, suite: Suite) -> Iterator[str]:
-    """How many items a comparison is over, of how many; without relations if not all items."""
-    has_means = suite.words.has_means
-    over = "group" if suite.words.over == "group" else "all"
-    accuracy = compared.filter(metric="accuracy", over=over, kind="whole")
-    for row in accuracy.to_dicts():
-        if has_means or row["n_excluded"]:
-            name = ", ".join(filter(None, [row["second"], row["group"]]))
-            begin = f"{name}: compared" if accuracy.height > 1 else "Compared"
-            whole = counted(row["n"] + row["n_excluded"], suite.words.item)
-            of_all = f"{row['n']:,} of {whole}" if row["n_excluded"] else whole
-            both = ": those that all runs were asked" * (row["n_excluded"] > 0)
-            yield f"{begin} on {of_all}{both}."
-
-
-def verdict(compared: pl.DataFrame, suite: Suite, flips: pl.DataFrame | None = None) -> list[str]:
+def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """Whether later runs differ from the first (``COMPARISON_SCHEMA``), in sentences.
 
     Of each later run, and of each task: the headline numbers whose p is below ``CLEAR`` after
     Holm's correction over them, or the one that differs most. Consistency is left out against a
-    model of constant answers. ``flips``: how many answers changed (``FLIP_SCHEMA``), if counted.
+    model of constant answers.
     """
     whole = chosen_rows(compared, suite).filter(kind="whole")
     labels = {group.id: group.label for group in suite.relations}
@@ -214,10 +195,6 @@ def verdict(compared: pl.DataFrame, suite: Suite, flips: pl.DataFrame | None = N
             sentences.append(f"{runs}: {changes}; p < {CLEAR} {over}.")
             continue
         found = f"{runs}: no headline number differs clearly (p >= {CLEAR} {over})"
-        of_runs = flips.filter(over="all", second=second).to_dicts() if flips is not None else []
-        for row in of_runs if not group else ():
-            changed = f", but {round(row['changed'] * row['n']):,} of {row['n']:,} answers changed"
-            found += changed if row["changed"] else ", and no answer changed"
         if tested["difference"][0]:
             found += f"; the largest difference is {_change(tested.row(0, named=True))}"
         sentences.append(f"{found}.")
@@ -278,26 +255,15 @@ def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
 
 
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
-    """How many answers changed, and in which direction."""
+    """How many answers changed, and in which direction if that is clear."""
     sentences = list[str]()
     for row in numbers.filter(over="all").to_dicts():
-        runs = f"{row['second']} against {row['first']}"
-        if row["changed"] == 0:
-            sentences.append(f"{runs}: none of {counted(row['n'], 'answer')} changed.")
-            continue
-        shares = [f"{100 * row[of]:.1f} % from {of}" for of in KINDS_OF_FLIPS if row[of] > 0]
-        if (rest := row["changed"] - sum(row[kind] for kind in KINDS_OF_FLIPS)) > TIE:
-            shares.append(f"{100 * rest:.1f} % from right to right")
-        bounds = f" ({CI} {100 * row['low']:.1f} to {100 * row['high']:.1f})"
         sentences.append(
-            f"{runs}: {100 * row['changed']:.1f} % of "
-            f"{counted(row['n'], 'answer')} changed{bounds * (not math.isnan(row['low']))}, in "
-            f"{row['items_changed']:,} of {counted(row['items'], suite.words.item)}: "
-            f"{', '.join(shares)}."
+            f"{row['second']} against {row['first']}: {100 * row['changed']:.1f} % of "
+            f"{counted(row['n'], 'answer')} changed, in {row['items_changed']:,} of "
+            f"{counted(row['items'], suite.words.item)}."
         )
-        if math.isnan(row["p"]) or row["p"] >= CLEAR:
-            sentences.append(f"Neither direction is clearly more frequent (p >= {CLEAR}).")
-        else:
+        if row["p"] < CLEAR:
             more, less = (LOST, WON) if row[LOST] > row[WON] else (WON, LOST)
             sentences.append(f"{more.capitalize()} is more frequent than {less} (p < {CLEAR}).")
     return sentences

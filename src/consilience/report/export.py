@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -122,13 +121,9 @@ def as_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-IN_COLUMN, IN_TEXT = 50, 105  # characters in a column of ACL, and in both
-
-
 def as_latex(table: Table, name: str = "") -> str:
     """A table with booktabs' rules; a block has a row of its own and a rule before it.
 
-    One wider than a column is over both columns, and one wider than the text is as wide as it.
     Notes are small below the table. ``name``: of its label; no label without one.
     """
     table = as_text(table)
@@ -145,21 +140,13 @@ def as_latex(table: Table, name: str = "") -> str:
         plain = "--" if text == "-" else _latex(text).replace("-", "$-$")
         return _with_spread(plain, cell, column, r"$\pm$")
 
-    texts = [[column.heading for column in table.columns]]
-    texts += [[shown(*pair) for pair in row] for _, row in table.by_block()]
-    wide = sum(
-        max(len(re.sub(r"\\[a-z]+|[\\${}]", "", text)) for text in of) + 2
-        for of in zip(*texts, strict=True)
-    )
-    star = "*" * (wide > IN_COLUMN)
-    begin, end = (r"\resizebox{\textwidth}{!}{", "}") if wide > IN_TEXT else ("", "")
     lines = [
-        f"% needs \\usepackage{{booktabs{', graphicx' * bool(begin)}}}",
-        rf"\begin{{table{star}}}",
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(table.title)}}}",
         *[rf"\label{{tab:{name}}}"] * bool(name),
-        rf"{begin}\begin{{tabular}}{{{''.join('lr'[c.is_number] for c in table.columns)}}}",
+        rf"\begin{{tabular}}{{{''.join('lr'[c.is_number] for c in table.columns)}}}",
         r"\toprule",
         line(_latex(column.heading) for column in table.columns),
         r"\midrule",
@@ -171,9 +158,9 @@ def as_latex(table: Table, name: str = "") -> str:
                 rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_latex(block)}}}}} \\"
             )
         lines.append(line(shown(*pair) for pair in row))
-    lines += [r"\bottomrule", rf"\end{{tabular}}{end}"]
+    lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\small {_latex(note)}" for note in all_notes(table)]
-    return "\n".join([*lines, rf"\end{{table{star}}}"]) + "\n"
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
 def save_table(table: Table, folder: Path, name: str) -> list[Path]:

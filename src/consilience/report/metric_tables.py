@@ -41,7 +41,6 @@ EDIT_NAMES: Mapping[str, str] = {
 }
 """Kinds of pairs of patterns and their names in the paper, or ours."""
 
-DETERMINISM = "* determinism: a relation with several right answers, not in the means"
 OVER_ALL = "95 % CI over all questions, as in the summary; --format csv also has means of groups"
 OF_LANGUAGES = (
     "accuracy: share of right answers to the first pattern of each relation in the language; "
@@ -132,14 +131,13 @@ def metrics_table(
 def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The cells of each metric by group and level.
 
-    Determinism goes by the name of consistency, with a mark.
+    Determinism goes by the name of consistency.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows.to_dicts():
         known = DESCRIPTIONS.get(row["metric"])
         name = (known and known.alias_of) or row["metric"]
-        mark = "*" * (name != row["metric"])
-        cell = Cell(row["value"], low=row["low"], high=row["high"], mark=mark)
+        cell = Cell(row["value"], low=row["low"], high=row["high"])
         found.setdefault((row["group"], row["level"]), {})[name] = cell
     return found
 
@@ -147,7 +145,7 @@ def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a group, the least consistent first, one column a metric, and how many items.
 
-    Consistency is determinism, with a mark, of relations with several right answers.
+    Consistency is determinism of relations with several right answers.
     """
     of_groups, word = metrics.filter(over="group", kind="whole"), suite.words.group
     cells = numbers_by_part(of_groups)
@@ -157,22 +155,23 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     groups = [group for group in suite.relations if group.id in ranks]
     groups.sort(key=lambda group: (ranks[group.id] is None, ranks[group.id]))
     counts = of_groups.filter(metric="accuracy").select("group", "n", "n_excluded").rows()
-    items = {of: Cell(n, mark=f" of {n + rest:,}" * (rest > 0)) for of, n, rest in counts}
-    has_several = any(group.cardinality == "N-M" for group in groups)
+    items = {of: {"items": n, "left_out": rest or ""} for of, n, rest in counts}
     columns: Columns = {
         "label": Column(word),
         **({"id": Column("id")} if any(group.label != group.id for group in groups) else {}),
         **{name: metric_column(name) for name in names},
-        **({"measured": Column("measured as")} if has_several else {}),
+        "measured": Column("measured as"),
         "items": Column(f"{suite.words.item}s", "count"),
+        "left_out": Column("left out", "count"),
     }
     rows: list[dict[str, Value]] = [
-        {**cells[group.id, ""], "label": group.label, "id": group.id, "items": items.get(group.id),
-         "measured": "determinism" if group.cardinality == "N-M" else "consistency"}
+        {**cells[group.id, ""], "label": group.label, **items.get(group.id, {}),
+         "id": group.id,
+         "measured": "determinism" if group.cardinality == "N-M" else ""}
         for group in groups
     ]  # fmt: skip
-    title, notes = f"{suite.name}: each {word}, in percent", [DETERMINISM] * has_several
-    return frame_table(rows, title, columns, notes, missing=None)
+    table = frame_table(rows, f"{suite.name}: each {word}, in percent", columns)
+    return without_empty_columns(table)
 
 
 def language_table(metrics: pl.DataFrame, suite: Suite) -> Table:

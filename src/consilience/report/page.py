@@ -32,7 +32,7 @@ from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
 from consilience.report import comparison_tables as comparisons
-from consilience.report.cautions import SHOWN, by_run, ranked
+from consilience.report.cautions import SHOWN, by_run
 from consilience.report.export import html_text, rendered
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, VIOLATIONS, Summary
@@ -176,8 +176,8 @@ def report_page(
     where, _, sizes = about.rpartition(": ")
     found = [*_verdict(runs[0])]
     if compared is not None:
-        found = comparisons.verdict(compared, suite, flips and flips[0])
-    cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
+        found = comparisons.verdict(compared, suite)
+    cautions = [*dict.fromkeys([*notes, *by_run({run.name: run.warnings for run in runs})])]
     details: dict[str, Iterable[Part]] = {
         "Factors": _factors(runs),
         f"{suite.words.group.capitalize()}s": _groups(runs),
@@ -236,11 +236,8 @@ def _verdict(run: RunView) -> Iterator[str]:
         first = analyses.factor_verdict(run.factors)[:1]
         yield from first
         if not first and run.summary.least:
-            least, most = (
-                ", ".join(f"{label} ({100 * value:.0f}{UNIT})" for label, value in groups)
-                for groups in (run.summary.least, run.summary.most)
-            )
-            yield f"{words.variant.capitalize()}s agree least in {least}; most in {most}."
+            least = [f"{label} ({100 * value:.0f}{UNIT})" for label, value in run.summary.least]
+            yield f"{words.variant.capitalize()}s agree least in {', '.join(least)}."
     judged = {row.metric: row for row in rows if row.metric in OF_JUDGES}
     if len(judged) == len(OF_JUDGES):
         position, kappa = (judged[metric] for metric in OF_JUDGES)

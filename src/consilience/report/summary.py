@@ -31,7 +31,6 @@ Key = tuple[str, str, str, str, str]
 
 KEY = ("metric", "over", "group", "kind", "level")
 
-Shares = list[tuple[str, float]]  # the names of groups, each with a share
 Values = Mapping[Key, Mapping[str, Any]]  # the rows of the metrics table by their keys
 Asked = Mapping[str, tuple[int, int]]
 """In how many variants of each group an item was asked: the fewest of a question, and the most."""
@@ -89,9 +88,7 @@ class Summary:
     title: str  # The model, the suite and their sizes
     rows: Sequence[SummaryRow]
     least: Sequence[tuple[str, float]]
-    """Labels and consistency of the least consistent groups, the lowest first."""
-    most: Sequence[tuple[str, float]]
-    """Those of the most consistent groups; empty where all are shown as equal."""
+    """Labels and consistency of the least consistent groups; empty where all are shown as equal."""
 
     def __repr__(self) -> str:
         return table_text(self.table())
@@ -113,15 +110,10 @@ class Summary:
             has_chance = row.kind in ("whole", "expectation") and not math.isnan(row.chance)
             chance = f" (chance {row.chance * 100:.1f})" * has_chance
             number = Cell(row.value, low=row.low, high=row.high)
-            rows.append([row.label, number, row.baseline, row.meaning + chance])
-        notes = []
-        if self.least:
-            least, most = (
-                ", ".join(f"{label} {value * 100:.0f}" for label, value in groups)
-                for groups in (self.least, self.most)
-            )
-            notes = [f"Least consistent: {least}. Most: {most}."]
-        return Table(self.title, columns, rows, notes)
+            baseline = "" if row.metric in OF_JUDGES else row.baseline
+            rows.append([row.label, number, baseline, row.meaning + chance])
+        least = ", ".join(f"{label} {value * 100:.0f}" for label, value in self.least)
+        return Table(self.title, columns, rows, [f"Least consistent: {least}."] * bool(least))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
@@ -165,7 +157,7 @@ def summarize(
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip
-    least, most = _extremes(values, groups) if is_averaged else ([], [])
+    least = _least(values, groups) if is_averaged else []
     name, sizes = suite.name, ""
     if is_averaged:
         sizes = _mean_sizes(values, groups, words, asked or {})
@@ -175,7 +167,7 @@ def summarize(
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     rules = f" ({protocol})" if len(words.protocols) > 1 else ""
     title = f"{model} on {name}: {sizes}{rules}"
-    return Summary(title, rows, least, most)
+    return Summary(title, rows, least)
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:
@@ -228,15 +220,14 @@ def are_in_both_orders(groups: Iterable[Relation]) -> bool:
     return {len(group.candidates.words) for group in ordered} == {2}
 
 
-def _extremes(values: Values, groups: Sequence[Relation]) -> tuple[Shares, Shares]:
-    """The least and the most consistent groups, as charts show them; none if all look equal."""
+def _least(values: Values, groups: Sequence[Relation]) -> list[tuple[str, float]]:
+    """The least consistent groups, those that look as the most consistent one does left out."""
     names = "consistency", "determinism"  # in groups of one and of several right answers
     rows = [(of.label, values.get(_of_group(name, of.id))) for of in groups for name in names]
     known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
     ranked = sorted(known, key=lambda pair: pair[1])
     shown = [f"{value * 100:.0f}" for _, value in ranked]
-    size = shown.index(shown[-1]) if shown else 0
-    return (ranked[:size][:NAMED], ranked[size:][:NAMED]) if size else ([], [])
+    return ranked[: shown.index(shown[-1])][:NAMED] if shown else []
 
 
 def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:
@@ -245,11 +236,8 @@ def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, a
     rows = [values[_of_group("accuracy", group.id)] for group in averaged]
     counted_in, left_out = (sum(row[name] for row in rows) for name in ("n", "n_excluded"))
     whole = {group.id: len(group.design.forms[ORIGINAL]) for group in averaged}
-    known = {of: asked.get(of, (size, size)) for of, size in whole.items()}
-    sizes = [size for of in known.values() for size in of]
+    sizes = [size for of, every in whole.items() for size in asked.get(of, (every,))]
     variants = f"{spread(sizes)} {words.variant}{'s' * (max(sizes) != 1)} each"
-    if any(most < whole[of] for of, (_, most) in known.items()):
-        variants = f"{spread(sizes)} of {spread([*whole.values()])} {words.variant}s asked"
     of_all = f"{len(averaged)} of " if len(averaged) < len(groups) else ""
     relations = counted(len(groups), words.group)
     items = f"{counted_in:,} of " * (left_out > 0) + counted(counted_in + left_out, words.item)

@@ -58,7 +58,6 @@ class Cell:
     low: float = NAN
     high: float = NAN
     digits: int | None = None  # Digits after the decimal point; None for those of the column
-    mark: str = ""  # What is appended to the number, such as a reference to a note
 
     @property
     def number(self) -> float | None:
@@ -106,9 +105,7 @@ def text_of(cell: Cell, column: Column) -> str:
     if isinstance(cell.value, str):
         return cell.value
     digits = column.digits if cell.digits is None else cell.digits
-    return (
-        "-" if cell.number is None else number_text(cell.number, column.kind, digits)
-    ) + cell.mark
+    return "-" if cell.number is None else number_text(cell.number, column.kind, digits)
 
 
 def interval_of(cell: Cell, column: Column) -> str:

@@ -92,7 +92,6 @@ def test_a_broken_pattern_costs_consistency():
     found = found.with_columns(p_holm=pl.lit(math.nan))
     assert pattern_verdict(found, FACT_WORDS) == [
         "Consistency gains most without one pattern: R 29.2 to 33.3 % without '[X] 3 [Y]'.",
-        "In 1 of 4 patterns over 90 % of the answers are the same: '[X] 3 [Y]' of R.",
     ]
 
 

@@ -530,7 +530,7 @@ def test_a_kept_run_keeps_its_expectations(folder, consilience, answer_to_b):
     assert again.suite.expectations == load_questions(str(folder)).expectations
     output(consilience, "report", run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "Violated expectations, in percent" in page and ": examples of violations</p>" in page
+    assert "<h2>Violations, same</h2>" in page and ": examples of violations</p>" in page
     status, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
     assert status in (0, 3) and err.count("note:") == 1
 

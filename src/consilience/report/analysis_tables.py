@@ -13,8 +13,7 @@ import polars as pl
 from consilience.analysis.examples import Example
 from consilience.analysis.factor_effects import FactorTables
 from consilience.core.factors import EXPECTATIONS, FACTORS
-from consilience.core.text import counted, listed, truncated
-from consilience.metrics.measure import NEARLY_CONSTANT
+from consilience.core.text import counted, truncated
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
 from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
@@ -73,16 +72,15 @@ ANALYSES: Columns = {
 }  # fmt: skip
 """Correlations, clusters of vectors, and edges, in the rows of their data frames."""
 
-GAIN: Columns = {
-    "without": Column("consistency without it", "share", "without it"),
-    "gain": Column("gain", "points"),
-}
 PATTERNS: Columns = {
+    "group": Column("relation"), "consistency": metric_column("consistency"),
     "number": Column("number", "count"), "variant": Column("pattern"),
     "accuracy": metric_column("accuracy"),
     "change": replace(POINTS, bounds=("change_low", "change_high")), "p_holm": P_HOLM,
     "agreement": Column("agreement with others", "share", "agrees with others"),
-    "top_answer": Column("top answer", "share", is_extra=True), **GAIN,
+    "top_answer": Column("top answer", "share", is_extra=True),
+    "without": Column("consistency without it", "share", "without it"),
+    "gain": Column("gain", "points"),
     "n": Column("facts", "count", is_extra=True),
 }  # fmt: skip
 """Patterns (``analysis.patterns``): their accuracy, and how often they agree with others."""
@@ -103,18 +101,9 @@ EDITS: Columns = {
 
 NAMED = 3  # relations, or patterns of one answer, that a verdict names
 
-RELATIONS: Columns = {
-    "group": Column("relation"), "patterns": Column("patterns", "count"),
-    "worst": Column("lowest accuracy", "share", is_extra=True),
-    "best": Column("highest accuracy", "share", is_extra=True),
-    "consistency": Column("consistency", "share"), "variant": Column("pattern that costs most"),
-    **GAIN,
-}  # fmt: skip
-"""The patterns of each relation together, and that which costs most consistency."""
-
 
 def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
-    """Which patterns cost most consistency, which have one answer, and if accuracy differs."""
+    """Which patterns cost most consistency, and if accuracy differs."""
     sentences, costliest = list[str](), by_gain(patterns).unique("group", maintain_order=True)
     if named := [
         f"{row['group']} {100 * row['consistency']:.1f} to "
@@ -122,13 +111,6 @@ def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
         for row in costliest.filter(pl.col("gain").fill_nan(None) > 0).head(NAMED).to_dicts()
     ]:
         sentences = [f"Consistency gains most without one {words.variant}: {'; '.join(named)}."]
-    alike = patterns.filter(pl.col("top_answer") > NEARLY_CONSTANT, pl.col("n") > 1)
-    if alike.height:
-        names = [f"'{variant}' of {group}" for group, variant in alike["group", "variant"].rows()]
-        sentences.append(
-            f"In {alike.height} of {counted(patterns.height, words.variant)} over "
-            f"{NEARLY_CONSTANT * 100:.0f} % of the answers are the same: {listed(names, NAMED)}."
-        )
     known = patterns.filter(pl.col("p_holm").is_not_nan())
     where = f"from the first {words.variant} of the same {words.group} in accuracy"
     if clear := known.filter(pl.col("p_holm") < CLEAR).height:
@@ -148,14 +130,11 @@ def by_gain(patterns: pl.DataFrame) -> pl.DataFrame:
 
 
 def overview_table(patterns: pl.DataFrame) -> Table:
-    """A row for each relation, that with the largest gain first."""
-    accuracy = pl.col("accuracy").fill_nan(None)
-    sizes = patterns.group_by("group").agg(
-        pl.len().alias("patterns"), worst=accuracy.min(), best=accuracy.max()
-    )
+    """The pattern of each relation without which consistency gains most."""
     costliest = by_gain(patterns).unique("group", maintain_order=True)
-    rows = costliest.join(sizes, on="group", how="left", maintain_order="left")
-    return frame_table(rows, "Patterns of each relation, in percent", RELATIONS, [GAIN_NOTE])
+    rows = costliest.select("group", "consistency", "variant", "without", "gain")
+    title = "The pattern of each relation that costs most, in percent"
+    return frame_table(rows, title, PATTERNS, [GAIN_NOTE])
 
 
 def patterns_table(patterns: pl.DataFrame) -> Table:
@@ -164,6 +143,7 @@ def patterns_table(patterns: pl.DataFrame) -> Table:
     rows = by_gain(patterns.with_columns(block=first)).sort("block", maintain_order=True)
     blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
     title = "Patterns" if blocks else f"{rows['group'][0]}: patterns"
+    rows = rows.drop("group", "consistency")
     return frame_table(rows, f"{title}, in percent", PATTERNS, [PATTERN_NOTE], blocks)
 
 

@@ -98,28 +98,18 @@ def interval_chart(rows: pl.DataFrame, about: str) -> Chart:
     )  # fmt: skip
 
 
-def numbers_of(
-    runs: Mapping[str, pl.DataFrame], *metrics: str, **where: str | pl.Expr
-) -> pl.DataFrame:
-    """Numbers of runs, with what chance would give: ``run, group, level, n, value, ..., chance``.
-
-    ``runs``: metrics tables by run. The chance is that of the first of ``metrics``.
-    """
-    of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
-    rows, on = pl.concat(of_runs).filter(**where), ["run", "group", "level"]
-    chance = rows.filter(metric=f"chance_{metrics[0]}").select(*on, chance="value")
-    rows = rows.filter(pl.col("metric").is_in(metrics))
-    rows = rows.select(*on, "n", "value", "low", "high")
-    return rows.join(chance, on=on, how="left", maintain_order="left")
-
-
 def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind) -> pl.DataFrame:
     """The consistency of each group as a ``whole``, or of each form, for a chart.
 
     ``runs``: metrics tables by run. The least consistent of the first run come first. Determinism
     goes by the name of consistency.
     """
-    rows = numbers_of(runs, "consistency", "determinism", over="group", kind=kind)
+    of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
+    parts, on = pl.concat(of_runs).filter(over="group", kind=kind), ["run", "group", "level"]
+    chance = parts.filter(metric="chance_consistency").select(*on, chance="value")
+    rows = parts.filter(pl.col("metric").is_in(["consistency", "determinism"]))
+    rows = rows.select(*on, "value", "low", "high")
+    rows = rows.join(chance, on=on, how="left", maintain_order="left")
     name = pl.col("group").replace(suite.group_names)
     if kind != "whole":
         several = rows["group"].n_unique() > 1
@@ -133,21 +123,18 @@ def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
 
     ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
     ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
-    grouped by subject, points of one number that they are grouped by pattern. More than
-    eight colours have no legend; they go from dark to light in alphabetical order, so that every
-    eye, and every printer, sees whether a group is of one colour or of many.
+    grouped by subject, points of one number that they are grouped by pattern. Colours go from dark
+    to light in alphabetical order, so that every eye, and every printer, sees whether a group is of
+    one colour or of many.
     """
     patterns = table["variant"].unique(maintain_order=True).to_list()
     subjects = sorted(table["subject"].unique().to_list())
-    colours = dict(zip(subjects, COLOURS, strict=False))
-    legend = [*colours.items()]
-    if len(subjects) > len(COLOURS):
-        steps = [15 + 65 * at / (len(subjects) - 1) for at in range(len(subjects))]
-        shades = (f"hsl({250 - lightness:.0f},60%,{lightness:.0f}%)" for lightness in steps)
-        colours = dict(zip(subjects, shades, strict=True))
-        legend = [(f"{len(subjects)} subjects, from dark to light in alphabetical order", INK)]
+    steps = [15 + 65 * at / len(subjects) for at in range(len(subjects))]
+    shades = (f"hsl({250 - lightness:.0f},60%,{lightness:.0f}%)" for lightness in steps)
+    colours = dict(zip(subjects, shades, strict=True))
+    legend = f"{len(subjects)} subjects, from dark to light in alphabetical order"
     titles, room = textwrap.wrap(title, 46), PLANE - 2 * GAP
-    top = (len(titles) + len(legend)) * (LINE + 2) + GAP
+    top = (len(titles) + 1) * (LINE + 2) + GAP
     bottom = top + PLANE
 
     def scaled(column: str) -> pl.Expr:
@@ -158,6 +145,6 @@ def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
         "t-SNE of vectors, the number of a pattern in the colour of a subject.",
         width=max(PLANE, CHARACTER * max(map(len, patterns)) + 20), top=top, bottom=bottom,
         height=bottom + len(patterns) * (LINE + 2) + 2 * GAP, titles=titles,
-        legend=[(CIRCLE, colour, text) for text, colour in legend], colours=colours,
+        legend=[(CIRCLE, INK, legend)], colours=colours,
         points=table.with_columns(scaled("x"), scaled("y")).to_dicts(), patterns=patterns,
     )  # fmt: skip

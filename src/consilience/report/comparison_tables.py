@@ -52,7 +52,7 @@ def difference_columns(
         "t": Column("t", "number"),
         "p": Column("p", "p", is_extra=True),
         **({"p_holm": P_HOLM} if has_holm else {}),
-        "detectable": Column("detectable", "detectable", "detect."),
+        "detectable": Column("detectable", "share", "detect."),
     }
 
 

@@ -24,7 +24,7 @@ from consilience.analysis.patterns import (
     with_changes,
 )
 from consilience.core.errors import By
-from consilience.core.factors import EXPECTATIONS, Kind
+from consilience.core.factors import Kind
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.endpoints import cost_in_words
 from consilience.metrics.measure import CheckedAnswers
@@ -35,9 +35,8 @@ from consilience.report import comparison_tables as comparisons
 from consilience.report.cautions import SHOWN, by_run
 from consilience.report.export import html_text, rendered
 from consilience.report.questions import packed
-from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, VIOLATIONS, Summary
+from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, Summary
 from consilience.report.table import (
-    LOW_HIGH,
     Cell,
     Column,
     Columns,
@@ -275,9 +274,7 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     lines: list[dict[Any, Value]] = []
     for run in runs:
         none = {key: 0.0 for key in shown if key[0] == NO_OPTION}
-        cells = {
-            key_of(row): Cell(row.value, low=row.low, high=row.high) for row in run.summary.rows
-        }
+        cells = {key_of(of): Cell(of.value, low=of.low, high=of.high) for of in run.summary.rows}
         lines.append({"model": run.name, **none, **cells, "chance": run.summary.chance})
     baselines = [{key_of(row): row.baseline for row in run.summary.rows} for run in runs]
     if all(repr(of) == repr(baselines[0]) for of in baselines):
@@ -327,7 +324,7 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
 
 
 def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The numbers of each group, the patterns that cost consistency, and expectations."""
+    """The numbers of each group, and the patterns that cost consistency."""
     suite, words = runs[0].suite, runs[0].suite.words
     if words.over != "group":
         yield from _figure(runs, words.group, "whole")
@@ -339,7 +336,6 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
             yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
     for run in runs:
         yield _group_table(run, of_run(run.name, runs))
-    yield from _expectations(runs)
 
 
 def _group_table(run: RunView, lead: str) -> Table:
@@ -347,30 +343,6 @@ def _group_table(run: RunView, lead: str) -> Table:
     is_headline = pl.col("metric").is_in(headline_metrics(aliases=True))
     table = metric_tables.group_table(run.metrics.filter(is_headline), run.suite)
     return replace(table, title=f"{lead}Each {run.suite.words.group}, in percent")
-
-
-VIOLATION_RATES: Columns = {
-    "group": Column("group"), "run": Column("run"), "kind": Column("expectation"),
-    "n": Column("applicable", "count"), "value": Column("violated", "share", bounds=LOW_HIGH),
-    "chance": Column("expected by chance", "share", "chance"),
-}  # fmt: skip
-
-
-def _expectations(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The violation rates by group and kind; none without expectations."""
-    names = {**runs[0].suite.group_names, "": "all groups"}
-    of_runs = {run.name: run.metrics for run in runs}
-    rows = charts.numbers_of(of_runs, VIOLATIONS, kind="expectation").rename({"level": "kind"})
-    rows = rows.filter((pl.col("group") != "") | (len(names) > 2))
-    if rows.is_empty():
-        return
-    kinds = rows["kind"].unique(maintain_order=True)
-    rows = rows.with_columns(pl.col("group").replace(names))
-    rows = rows if len(runs) > 1 else rows.drop("run")
-    notes = [f"{kind}: {text}" for kind, text in EXPECTATIONS.items() if kind in kinds]
-    notes.append("applicable: a map has the first answers, counted in each variant")
-    title = "Violated expectations, in percent"
-    yield frame_table(rows, title, VIOLATION_RATES, notes)
 
 
 def _differences(

@@ -14,16 +14,15 @@ from rich.text import Text
 
 from consilience.metrics.measure import FEWEST
 
-Kind = Literal["text", "share", "points", "p", "count", "number", "detectable"]
+Kind = Literal["text", "share", "points", "p", "count", "number"]
 """What a column holds.
 
 share: a fraction, shown in percent. points: a difference of fractions, shown in points of percent
 with its sign. p: a p-value, with stars. count: a whole number. number: shown as it is.
-detectable: a share; one above 1 is shown as ">100".
 """
 
 NAN = math.nan
-PERCENT = {"share": 100, "points": 100, "detectable": 100}  # from a value to what is shown
+PERCENT = {"share": 100, "points": 100}  # from a value to what is shown
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 NO_INTERVAL = f"no interval: nothing varies, or fewer than {FEWEST} counted"
 CI = "95 % CI"
@@ -134,8 +133,7 @@ def number_text(value: float, kind: Kind, digits: int = 1) -> str:
             return (f"{value:.3f}" if value >= 0.0005 else "<.001") + stars
         case "count":
             return f"{value:,.0f}"
-    is_above = kind == "detectable" and value > 1
-    return ">100" if is_above else f"{round(shown, digits) + 0:.{digits}f}"
+    return f"{round(shown, digits) + 0:.{digits}f}"
 
 
 Row = Mapping[str, Any]

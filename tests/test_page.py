@@ -116,12 +116,12 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     table = html_of_one.rows("Each relation, in percent").values()
     rows = {row[1]: row for row in table}
     shown = [row[3].partition("\n")[0] for row in table]
-    assert shown == ["25.9", "33.3", "33.3*"], "the worst first"
+    assert shown == ["25.9", "33.3", "33.3"], "the worst first"
     for name, group in (("consistency", "A"), ("determinism", "C")):
         (row,) = metrics.filter(metric=name, group=group).to_dicts()
         bounds = " to ".join(shown_number(row[bound]) for bound in ("low", "high"))
-        mark, below = "*" * (name == "determinism"), "" if math.isnan(row["low"]) else f"\n{bounds}"
-        assert rows[group][3] == shown_number(row["value"]) + mark + below
+        below = "" if math.isnan(row["low"]) else f"\n{bounds}"
+        assert rows[group][3] == shown_number(row["value"]) + below
         assert rows[group][-1] == "9"
 
 
@@ -366,7 +366,7 @@ def test_comparisons_and_examples_are_in_the_words_of_questions(consilience, qui
 
 
 @pytest.mark.parametrize("chat", [
-    "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
     "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>",
     "<bos><start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n", "<s>[INST] {} [/INST]",
     "<|user|>\n{}</s>\n<|assistant|>\n",
@@ -652,13 +652,13 @@ def test_ten_thousand_answers_take_two_megabytes(is_written, most):
 
 @pytest.mark.parametrize(("prompts", "headings"), [
     (["A.\nQuestion: Who?\nAnswer:", "B.\nQuestion: Who?\nAnswer:", "A.\nQuestion: When?\nAnswer:"],
-     ["A.\nQuestion: Who?", "B.\nQuestion: Who?", "When?"]),
+     ["A.\nQuestion: Who?", "B.\nQuestion: Who?", "A.\nQuestion: When?"]),
     ([f"<|user|>\nI am {name}.\n<|assistant|>\nHi.\n<|user|>\n{text}?\n"
       for name, text in (("Ada", "Who"), ("Bob", "Who"), ("Ada", "When"))],
-     ["I am Ada.\nHi.\nWho?", "I am Bob.\nHi.\nWho?", "When?"]),
+     ["I am Ada.\nHi.\nWho?", "I am Bob.\nHi.\nWho?", "I am Ada.\nHi.\nWhen?"]),
 ])  # fmt: skip
 def test_a_heading_tells_items_apart(prompts, headings):
-    """Of several items that ask the same it has what comes before: a passage, turns of a chat."""
+    """It has what comes before a question, too: a passage, turns of a chat."""
     design = Design.of_cells(FactorialDesign.full(()), 0)
     suite = Suite(
         "s", (Relation.of_design("g", (), Candidates((), ()), design),), words=QUESTION_WORDS

@@ -36,8 +36,7 @@ class Terminal(Console):
         width = (int(columns) if columns.isdecimal() else 0) or (
             width if self.is_terminal else 10**6
         )
-        rule = "─" if self.encoding.startswith("utf") else "-"
-        shown = [fitted_text(of, width, rule) if isinstance(of, Table) else of for of in objects]
+        shown = [fitted_text(of, width) if isinstance(of, Table) else of for of in objects]
         is_text = all(isinstance(of, str | Text) for of in shown)
         super().print(*shown, **{"soft_wrap": is_text, **options})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -17,16 +17,10 @@ from consilience.core.text import counted, truncated
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
 from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
+from consilience.report.summary import FORM_ROWS
 from consilience.report.table import LOW_HIGH, Cell, Column, Columns, Table, Value, frame_table
 from consilience.suites.pairs import CALUM
 from consilience.types import SuiteWords
-
-USER = re.compile(
-    r"<\|?(?:im_)?start\w*\|?>\s*user\b(?:<\|end_header_id\|>)?|<[|\uff5c]user[|\uff5c]>|\[INST\]|"
-    r"^user: ",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""How a turn of the user begins."""
 
 SPECIAL_TOKENS = re.compile(
     r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
@@ -38,20 +32,14 @@ LONGEST_PROMPT = 400  # characters of a prompt that an example shows
 LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
 
 
-def lines_asked(prompt: str) -> list[str]:
-    """The lines of a prompt that are not empty; of a chat from the last turn of the user on."""
-    begins = max((match.end() for match in USER.finditer(prompt)), default=0)
-    text = SPECIAL_TOKENS.sub("\n", prompt[begins:])
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
     """Each prompt in one line; of a long one the end.
 
     ``shared``: without the lines that all prompts begin with, such as solved examples. The prompts
     must then be of several questions.
     """
-    split = [lines_asked(prompt) for prompt in prompts]
+    bare = [SPECIAL_TOKENS.sub("\n", prompt).splitlines() for prompt in prompts]
+    split = [[line.strip() for line in lines if line.strip()] for lines in bare]
     columns = zip(*split, strict=False) if shared else []
     same = sum(1 for _ in takewhile(lambda lines: len(set(lines)) == 1, columns))
     texts = [" / ".join(lines[same:]) for lines in split]
@@ -111,15 +99,12 @@ def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
         for row in costliest.filter(pl.col("gain").fill_nan(None) > 0).head(NAMED).to_dicts()
     ]:
         sentences = [f"Consistency gains most without one {words.variant}: {'; '.join(named)}."]
-    known = patterns.filter(pl.col("p_holm").is_not_nan())
-    where = f"from the first {words.variant} of the same {words.group} in accuracy"
-    if clear := known.filter(pl.col("p_holm") < CLEAR).height:
-        several = f"{clear} of {known.height:,} {words.variant}s"
-        sentences.append(f"{several} differ {where} (p < {CLEAR}, Holm).")
-    elif known.height:
-        smallest = f"smallest p {known['p_holm'].sort()[0]:.3f}"
-        several = counted(known.height, words.variant)
-        sentences.append(f"No {words.variant} differs {where} ({several}, {smallest}, Holm).")
+    if known := patterns.filter(pl.col("p_holm").is_not_nan()).height:
+        clear = patterns.filter(pl.col("p_holm") < CLEAR).height
+        sentences.append(
+            f"{clear} of {counted(known, words.variant)} clearly differ in accuracy from the first "
+            f"one of the same {words.group} (p < {CLEAR}, Holm)."
+        )
     return sentences
 
 
@@ -160,7 +145,6 @@ def example_table(examples: Sequence[Example], title: str) -> Table:
     texts = [reply.prompt or example.item for example, reply in replies]
     prompts = in_one_line(texts, shared=several) if has_prompts else texts
     rows: list[list[Value]] = []
-    last_rows = []
     for (example, reply), prompt in zip(replies, prompts, strict=True):
         is_first = reply == example.telling[0]
         fact = [example.group, example.subject, example.gold] if is_first else [""] * 3
@@ -171,12 +155,10 @@ def example_table(examples: Sequence[Example], title: str) -> Table:
         answer = truncated(reply.answer, LONGEST_ANSWER)
         answer = answer if verdict == "wrong" else f"{verdict}: {answer}"
         rows.append([*fact, reply.variant, *written, answer])
-        if reply == example.telling[-1]:
-            last_rows.append(len(rows) - 1)
     nouns = ("group", "question", "variant") if has_prompts else ("relation", "subject", "pattern")
     headings = [nouns[1], "gold", nouns[2], *["text"] * is_written, "answer"]
     columns = [Column(nouns[0], is_extra=True), *map(Column, headings)]
-    return Table(title, columns, rows, rules=last_rows)
+    return Table(title, columns, rows)
 
 
 CONSISTENCY: Columns = {
@@ -286,17 +268,10 @@ def _most_changed(view: FactorTables) -> Iterator[str]:
 
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
-SYMBOLS: Mapping[tuple[str, str], str] = {
-    ("accuracy", ""): "Acc",
-    ("consistency", "reverse"): "C_R",
-    ("consistency", "signal"): "C_S",
-}
-"""Metric and form -> the paper's symbol."""
-
 
 def symbol_of(metric: str, form: str) -> str:
     """How the papers' tables head a metric of a form."""
-    return SYMBOLS.get((metric, form), f"C {form}")
+    return "Acc" if metric == "accuracy" else FORM_ROWS.get(form, (f"C {form}",))[0]
 
 
 def calum_table(rows: pl.DataFrame, title: str) -> Table:
@@ -353,13 +328,11 @@ def violation_examples(examples: pl.DataFrame) -> Iterator[Table]:
     columns = [Column("question"), Column("variant"), Column("answer"), Column("permitted")]
     for (group, kind), of_kind in examples.group_by("group", "kind", maintain_order=True):
         rows: list[list[Value]] = []
-        last_rows = []
         for _, example in of_kind.group_by("example", maintain_order=True):
             questions, above = in_one_line(example["prompt"].to_list()), None
             for question, row in zip(questions, example.to_dicts(), strict=True):
                 variant = row["variant"] if row["variant"] != above else ""
                 above = row["variant"]
                 rows.append([question or row["item"], variant, row["answer"], row["permitted"]])
-            last_rows.append(len(rows) - 1)
         title = f"{group}, {kind} ({EXPECTATIONS[str(kind)]}): examples of violations"
-        yield Table(title, columns, rows, rules=last_rows)
+        yield Table(title, columns, rows)

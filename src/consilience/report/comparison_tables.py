@@ -115,10 +115,8 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     lines = [{**row, "name": row.get(by, row["part"])} for row in records]
     blocks = [", ".join(row[name] for name in apart) for row in records] if apart else []
     minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
-    of_task = suite.words.over == "group" and "groups" not in apart
-    about = records[0]["groups"] if of_task else suite.name
     metric = f"{within(records[0]['metrics'])}, " * (by != "metric" and "metrics" not in apart)
-    title = f"{about}: {metric}{minus}, in percent and points"
+    title = f"{suite.name}: {metric}{minus}, in percent and points"
     return frame_table(lines, title, columns, notes, blocks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +31,6 @@ from consilience.report.table import (
     without_empty_columns,
 )
 from consilience.types import Suite, SuiteWords
-
-EDIT_NAMES: Mapping[str, str] = {
-    "diff_syntax": "Diff-Syntax",
-    "diff_lexical": "Diff-Lexical",
-    "diff_both": "Diff-Both",
-    "no_change": "No-Change",
-    "diff_determiner": "Diff-Determiner",
-}
-"""Kinds of pairs of patterns and their names in the paper, or ours."""
 
 OVER_ALL = "95 % CI over all questions, as in the summary; --format csv also has means of groups"
 OF_LANGUAGES = (
@@ -76,7 +67,8 @@ def part_label(row: Row) -> str:
     level: str = row["level"]
     if row["kind"] == "language":
         return level.replace("/", " and ")  # "de/ja"
-    return EDIT_NAMES.get(level, level) or "original"
+    names = {"edit": level.replace("_", "-").title(), "form": level or "original"}  # as the papers
+    return names.get(row["kind"], level)
 
 
 def number_label(row: Row) -> str:
@@ -93,7 +85,7 @@ DIFFERENCE: Columns = {"difference": replace(POINTS, bounds=LOW_HIGH)}
 
 MEANS: Columns = {
     "metric": Column("metric"), "edit": Column("edit"), "factor": Column("only this differs"),
-    "form": Column("form"), "mean": Column("mean±std", "share", bounds=LOW_HIGH),
+    "mean": Column("mean±std", "share", bounds=LOW_HIGH),
     "value": Column("value", "share", bounds=LOW_HIGH), "n": Column("relations", "count"),
     "pooled": Column("pooled", "share"), "counted": Column("counted", "count"),
     "pairs": Column("pairs", "count"), "left_out": Column("left out", "count"),
@@ -261,46 +253,23 @@ def item_table(items: pl.DataFrame, title: str) -> Table:
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
-    """The most confident answers that changed, one of each form first (Tables 3, 4, 7 to 9)."""
+    """The most confident answers that changed (Tables 3, 4, 7 to 9)."""
     several, rows = changed["group"].n_unique() > 1, list[list[Value]]()
-    firsts = changed.unique("perturbation", keep="first", maintain_order=True)
-    rest = changed.join(
-        firsts, on=changed.columns, how="anti", nulls_equal=True, maintain_order="left"
-    )
-    for row in pl.concat([firsts, rest]).head(count).to_dicts():
+    for row in changed.head(count).to_dicts():
         form = row["perturbation"] + f"\n{row['group']}" * several
         originals = row["original_1"], row["original_2"], row["original_answer"]
         texts = row["text_1"], row["text_2"], row["answer"]
         rows += [["original", *originals, row["gold"]], [form, *texts, row["gold"]]]
     columns = [Column(heading) for heading in ("form", "first", "second", "answer", "gold")]
-    return Table(title, columns, rows, rules=range(1, len(rows), 2))
+    return Table(title, columns, rows)
 
 
-OF_EACH = ("accuracy", "consistency", "agreement")  # numbers that each annotator has
-
-
-def annotator_tables(
-    metrics: pl.DataFrame, annotators: Sequence[str], title: str
-) -> tuple[Table, Table]:
-    """The numbers over annotators, and those of each, in percent."""
-    by_person, whole = "right, and the same as in the original, in percent", "original"
-    if "agreement" in metrics["metric"]:  # of patterns
-        by_person, whole = "agreement with the suite, in percent", "all"
-    rows: list[dict[str, Any]] = []
-    by_annotator: dict[str, list[Value]] = {name: [name] for name in annotators}
-    columns = [Column("annotator")]
-    for name in (*OF_EACH, "krippendorff_alpha"):
-        for row in metrics.filter(metric=name).to_dicts():
-            if row["group"] in by_annotator:
-                by_annotator[row["group"]].append(row["value"])
-                continue
-            form = row["level"] or whole
-            rows.append(
-                {"metric": label_of(name), "form": form, "mean": Cell(row["value"], row["std"]),
-                 "low": row["low"], "high": row["high"], "counted": row["n"],
-                 "left_out": row["n_excluded"]}
-            )  # fmt: skip
-            if name in OF_EACH:
-                columns.append(Column(f"{label_of(name)} {form}", "share"))
-    of_each = Table(f"each annotator: {by_person}", columns, list(by_annotator.values()))
-    return frame_table(rows, title, MEANS), of_each
+def annotator_table(metrics: pl.DataFrame, title: str) -> Table:
+    """The numbers over annotators, then a block with those of each (``METRICS_SCHEMA``)."""
+    rows = metrics.sort("group", maintain_order=True)
+    lines = [
+        {"metric": number_label(row), "value": Cell(row["value"], row["std"]), "low": row["low"],
+         "high": row["high"], "counted": row["n"], "left_out": row["n_excluded"]}
+        for row in rows.to_dicts()
+    ]  # fmt: skip
+    return frame_table(lines, title, MEANS, blocks=rows["group"].to_list())

@@ -403,9 +403,9 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
         return {"Run": name, "Command": "not known: a table of answers"}
     settings, scoring = record["settings"], record.get("scoring")
     model = {"model": "not known"} | settings.get("model", {})
-    named = {key: model.get(key) for key in ("architecture", "dtype", "device", "server")}
+    named = ("architecture", "dtype", "device", "server")
+    described = [model["model"], *(f"{key} {model[key]}" for key in named if model.get(key))]
     own_code = "with the Python code that comes with it (--trust-remote-code)"
-    described = [model["model"], *(f"{key} {of}" for key, of in named.items() if of)]
     digest = model.get("digest") and f"SHA-256 {model['digest']}"
     rows = {
         "Run": name,

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from os.path import commonprefix
@@ -16,7 +15,7 @@ import polars as pl
 
 from consilience.core.factors import Design
 from consilience.core.text import visible
-from consilience.report.analysis_tables import SPECIAL_TOKENS, lines_asked
+from consilience.report.analysis_tables import SPECIAL_TOKENS
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE, LEFT_OUT = range(5)
@@ -27,8 +26,6 @@ PROMPTS, FIRST_RUN = 4, 5  # The places of the prompts and of the first run's re
 KEY = ("group", "item", "variant")
 WRITTEN = ("text", "excluded", "error")  # Columns that not every answers table has
 
-LEAD = re.compile(r"\W*\w+\s?[:\uff1a][\s*]*(?=\S)")
-"""A word of a template before a question."""
 Prompt = tuple[list[str], int, int]  # Its lines, and ``_options``
 
 
@@ -107,8 +104,11 @@ def question_data(
             of_lines = tuple(texts[line] for line in lines)
             items[group, item][PROMPTS][places[group][variant]] = sent[of_lines]
             asked.setdefault(variant, {})[group, item] = lines, *_options(lines, choices or ())
-    around = {variant: _around([*prompts.values()]) for variant, prompts in asked.items()}
-    for key, text in _headings(asked, around, has_lead=suite.words.is_pooled).items():
+    around = {
+        variant: _around([*prompts.values()], has_lead=suite.words.is_pooled)
+        for variant, prompts in asked.items()
+    }
+    for key, text in _headings(asked, around).items():
         items[key][2] = texts[text]
     factors, names = _factors(suite), suite.group_names
     return {
@@ -135,28 +135,16 @@ def question_data(
 def _headings(
     asked: Mapping[str, Mapping[tuple[str, str], Prompt]],
     around: Mapping[str, tuple[int, int, str]],
-    *,
-    has_lead: bool,
 ) -> dict[tuple[str, str], str]:
-    """What each item asks: the lines of its first prompt before the options.
-
-    ``has_lead``: without what comes before the word of a template before the question, and without
-    the first turns of a chat; with them where several items ask the same.
-    """
-    asks: dict[tuple[str, str], tuple[str, str]] = {}
+    """What each item asks: the lines of its first prompt that are its own, before the options."""
+    asks: dict[tuple[str, str], str] = {}
     for variant, prompts in asked.items():
         begin, end, lead = around[variant]
         for key, (lines, at, _) in prompts.items():
-            if key not in asks:
-                whole = "\n".join(lines[begin : min(at, len(lines) - end)] or lines[:at])
-                text = "\n".join(lines_asked(whole))
-                if has_lead and lead:
-                    text = f"\n{text}".rpartition(f"\n{lead}")[2]
-                bare = SPECIAL_TOKENS.sub("", whole).splitlines()
-                asks[key] = text, "\n".join(line for line in bare if line.strip())
-    same = Counter(text for text, _ in asks.values())
-    chosen = {key: text if same[text] == 1 else whole for key, (text, whole) in asks.items()}
-    return {key: text for key, text in chosen.items() if text}
+            own = lines[begin : min(at, len(lines) - end)] or lines[:at]
+            bare = SPECIAL_TOKENS.sub("", "\n".join(own).removeprefix(lead)).splitlines()
+            asks.setdefault(key, "\n".join(line.strip() for line in bare if line.strip()))
+    return {key: text for key, text in asks.items() if text}
 
 
 def _levels(design: Design, factors: Mapping[str, Mapping[Any, int]]) -> list[list[int]]:
@@ -178,21 +166,21 @@ def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
 
 
-def _around(prompts: Sequence[Prompt]) -> tuple[int, int, str]:
-    """How many lines all prompts begin and end with, and the word before each question.
+def _around(prompts: Sequence[Prompt], *, has_lead: bool) -> tuple[int, int, str]:
+    """How many lines all prompts begin and end with, and what the next line begins with.
 
-    Lines of questions and options are not counted. The word is such as ``Question: ``.
+    Lines of options are not counted. ``has_lead``: whether the next line may begin with a word of
+    a template, such as ``Question: ``.
     """
-    first, at, _ = prompts[0]
-    found = ({of[0] for of in map(LEAD.match, lines[:to]) if of} for lines, to, _ in prompts)
-    words = set.intersection(*found)
-    leads = [(of, word) for of in range(at) for word in words if first[of].startswith(word)]
-    begins, lead = leads[-1] if leads else (at, "")
     if len(prompts) == 1:
-        return 0, 0, lead
+        return 0, 0, ""
     turned = ([lines[::step] for lines, *_ in prompts] for step in (1, -1))
     begin, end = map(len, map(commonprefix, turned))
-    return min(begin, begins), min(end, *(len(lines) - last for lines, _, last in prompts)), lead
+    begin = min(begin, *(at for _, at, _ in prompts))
+    own = [lines[begin].partition(": ") for lines, *_ in prompts if begin < len(lines)]
+    leads = {word + colon for word, colon, _ in own if has_lead}
+    lead = leads.pop() if len(leads) == 1 and all(colon for _, colon, _ in own) else ""
+    return begin, min(end, *(len(lines) - last for lines, _, last in prompts)), lead
 
 
 def _options(lines: Sequence[str], choices: Sequence[str]) -> tuple[int, int]:

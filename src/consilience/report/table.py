@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Literal
@@ -79,7 +79,6 @@ class Table:
     notes: Sequence[str] = ()  # What a reader should know, below the table
     blocks: Sequence[str] = ()
     """The block of each row, which has a heading of its own; empty without blocks."""
-    rules: Collection[int] = ()  # Rows that a line follows on a screen
 
     def grid(self) -> list[list[Cell]]:
         """The cells of all rows."""
@@ -221,11 +220,10 @@ BETWEEN = 2  # spaces between two columns
 Lines = list[str]  # of a heading or a cell
 
 
-def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
+def fitted_text(table: Table, width: int) -> Text:
     """A table for a screen of ``width`` columns, between its title and its notes.
 
-    ``rule``: the character of the lines between rows. A word that is wider than the screen stays
-    whole.
+    A word that is wider than the screen stays whole.
     """
     table = as_text(table)
     texts = [[_text(*pair) for pair in row] for _, row in table.by_block()]
@@ -245,11 +243,9 @@ def fitted_text(table: Table, width: int, rule: str = "─") -> Text:
     if any(any(heading) for heading in headings):
         height = max(map(len, headings))
         add_row([[""] * (height - len(of)) + of for of in headings], "table.header")
-    for at, (block, _) in enumerate(table.by_block()):
+    for (block, _), row in zip(table.by_block(), texts, strict=True):
         lines += map(Text, _wrap(f"{block}:", width) if block else [])
-        add_row([_wrap(texts[at][of], room) for of, room in zip(shown, widths, strict=True)])
-        if at in table.rules:
-            lines.append(Text(rule * _total(widths)))
+        add_row([_wrap(row[of], room) for of, room in zip(shown, widths, strict=True)])
     notes = all_notes(table.only(shown))
     left_out = [column.heading for at, column in enumerate(table.columns) if at not in shown]
     if left_out:

@@ -601,7 +601,7 @@ def test_metrics_of_a_run_on_a_screen():
         "left",
         "out",
     ]
-    assert lines[2].split() == ["R", "25.0", "50.0", "determinism", "3", "1"]
+    assert lines[2].split() == ["R", "(determinism)", "25.0", "50.0", "3", "1"]
     table = as_csv(group_table(metrics, make_suite(cardinality="N-M")))
     assert table == (
         "relation,Accuracy,Accuracy low,Accuracy high,Consistency,Consistency low,"

@@ -137,7 +137,7 @@ def numbers_by_part(rows: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
     """One row a group, the least consistent first, one column a metric, and how many items.
 
-    Consistency is determinism of relations with several right answers.
+    Consistency is determinism of relations with several right answers, whose label says so.
     """
     of_groups, word = metrics.filter(over="group", kind="whole"), suite.words.group
     cells = numbers_by_part(of_groups)
@@ -152,14 +152,12 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
         "label": Column(word),
         **({"id": Column("id")} if any(group.label != group.id for group in groups) else {}),
         **{name: metric_column(name) for name in names},
-        "measured": Column("measured as"),
         "items": Column(f"{suite.words.item}s", "count"),
         "left_out": Column("left out", "count"),
     }
     rows: list[dict[str, Value]] = [
-        {**cells[group.id, ""], "label": group.label, **items.get(group.id, {}),
-         "id": group.id,
-         "measured": "determinism" if group.cardinality == "N-M" else ""}
+        {**cells[group.id, ""], **items.get(group.id, {}), "id": group.id,
+         "label": f"{group.label}{' (determinism)' * (group.cardinality == 'N-M')}"}
         for group in groups
     ]  # fmt: skip
     table = frame_table(rows, f"{suite.name}: each {word}, in percent", columns)

@@ -335,14 +335,9 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
             named = rows.with_columns(pl.col("group").replace(suite.group_names))
             yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
     for run in runs:
-        yield _group_table(run, of_run(run.name, runs))
-
-
-def _group_table(run: RunView, lead: str) -> Table:
-    """The headline numbers of each group."""
-    is_headline = pl.col("metric").is_in(headline_metrics(aliases=True))
-    table = metric_tables.group_table(run.metrics.filter(is_headline), run.suite)
-    return replace(table, title=f"{lead}Each {run.suite.words.group}, in percent")
+        rows = run.metrics.filter(pl.col("metric").is_in(headline_metrics(aliases=True)))
+        title = f"{of_run(run.name, runs)}Each {words.group}, in percent"
+        yield replace(metric_tables.group_table(rows, suite), title=title)
 
 
 def _differences(

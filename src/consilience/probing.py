@@ -33,7 +33,7 @@ from consilience.metrics.statistics import NAN
 from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import Plan, Queries, plan_of
-from consilience.report.cautions import Known, cautions
+from consilience.report.cautions import Known, cautions, ranked
 from consilience.report.export import Displayed, Output
 from consilience.report.summary import Summary, summarize
 from consilience.runs.folder import (
@@ -420,7 +420,7 @@ def notes_on(run: Run, suite: Suite, answers: CheckedAnswers, metrics: pl.DataFr
         suite=suite, is_finished=run.is_finished, asked_by=run.protocol, answers=answers,
         metrics=metrics,
     )  # fmt: skip
-    return [*dict.fromkeys([*cautions(known), *run.record.get("warnings", [])])]
+    return ranked([*cautions(known), *run.record.get("warnings", [])])
 
 
 def count_answers(
@@ -461,7 +461,7 @@ def save_counted(counted: CountedRun, folder: RunFolder) -> CountedRun:
     folder.finish(counted.metrics)
     record = {**folder.record, "path": str(folder.path)}
     state = Known(suite=counted.suite, is_finished=record["finished"] is not None)
-    notes = [*dict.fromkeys([*cautions(state), *counted.notes, *record["warnings"]])]
+    notes = ranked([*cautions(state), *counted.notes, *record["warnings"]])
     return replace(counted, notes=notes, record=record)
 
 

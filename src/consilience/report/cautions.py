@@ -55,18 +55,27 @@ def cautions(known: Known) -> list[str]:
     ]
 
 
+def ranked(notes: Iterable[str]) -> list[str]:
+    """Cautions by the place of their page in ``CAUTIONS``, each once; then other notes."""
+    pages = [*dict.fromkeys(CAUTIONS.values())]
+    places = {f"(docs/{page})": at for at, page in enumerate(pages)}
+    return sorted(
+        dict.fromkeys(notes), key=lambda note: places.get(note[note.rfind("(") :], len(pages))
+    )
+
+
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Notes with the names of their runs; a note of several runs is given once."""
     if len(notes) == 1:
-        return [note for own in notes.values() for note in own]
+        return ranked(note for own in notes.values() for note in own)
     runs_of: dict[str, list[str]] = {}
     for name, own in notes.items():
         for note in dict.fromkeys(own):
             runs_of.setdefault(note, []).append(name)
-    return [
+    return ranked(
         f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
         for note, names in runs_of.items()
-    ]
+    )
 
 
 def _unfinished(known: Known) -> Iterator[str]:

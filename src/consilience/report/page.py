@@ -32,7 +32,7 @@ from consilience.metrics.registry import headline_metrics
 from consilience.report import analysis_tables as analyses
 from consilience.report import charts, metric_tables
 from consilience.report import comparison_tables as comparisons
-from consilience.report.cautions import SHOWN, by_run
+from consilience.report.cautions import SHOWN, by_run, ranked
 from consilience.report.export import html_text, rendered
 from consilience.report.questions import packed
 from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, Summary
@@ -176,7 +176,7 @@ def report_page(
     found = [*_verdict(runs[0])]
     if compared is not None:
         found = comparisons.verdict(compared, suite)
-    cautions = [*dict.fromkeys([*notes, *by_run({run.name: run.warnings for run in runs})])]
+    cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
     details: dict[str, Iterable[Part]] = {
         "Factors": _factors(runs),
         f"{suite.words.group.capitalize()}s": _groups(runs),

@@ -14,7 +14,7 @@ from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers
 from consilience.probing import counted_by, noise_floor_of
-from consilience.report.cautions import Known, by_run, cautions
+from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.comparison_tables import (
     comparison_table,
     flip_table,
@@ -222,7 +222,7 @@ def cautions_on(common: Common, compared: pl.DataFrame | None = None) -> list[st
         )
         for run in runs
     }
-    return [*dict.fromkeys([*by_run(of_each), *cautions(of_all)])]
+    return ranked([*by_run(of_each), *cautions(of_all)])
 
 
 def _noise_floors(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, legible
 from consilience.probing import CountedRun, count_run, counted_by, notes_on
 from consilience.report import charts, export
-from consilience.report.cautions import by_run
+from consilience.report.cautions import by_run, ranked
 from consilience.report.export import Displayed, Output
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
@@ -43,7 +43,7 @@ def report(
     suite = counted_by(runs[0], protocol)
     with progress.steps("counting", len(runs), "tables") as advance:
         page, views, notes = _measured(runs, suite, advance)
-    warnings = [*dict.fromkeys([*notes, *by_run({of.name: of.warnings for of in views})])]
+    warnings = ranked([*notes, *by_run({of.name: of.warnings for of in views})])
     _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
     written = [file]

@@ -37,17 +37,7 @@ from consilience.suites.question_suites import data_dir
 def claims(recipe: Recipe, work: Work) -> Numbers:
     """Claims of a paper in words, in its own numbers; p (t) is adjusted over all claims (Holm).
 
-    A claim says that some numbers of a table are higher than others. It is a row of
-    ``recipes.toml``:
-
-    - ``section``, ``claim``: the block and the row of its numbers.
-    - ``table``: one or several tables of the paper; a number is of the first that has it.
-    - ``higher``, ``lower``: rows, or names of ``sets``. Two lists of the same length are compared
-      in pairs, other lists each with each. ``lower`` may be a number; without it, rows are compared
-      with themselves.
-    - ``columns``, ``tasks``: the columns, and the tasks of CALUM; ``[A, B]`` compares A with B.
-    - ``over``: what is averaged first, and is then tested as independent: ``higher`` (the rows,
-      unless given), ``lower`` or ``tasks``.
+    ``recipes.toml`` says what a claim is.
     """
     numbers, sets = Numbers(), recipe.details["sets"]
     for claim in recipe.details["claims"]:

@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 from dataclasses import replace
+from threading import Thread
 
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from checks import output, refusal, refused
 from conftest import WORDS, cases
 from consilience import Candidates, ConsilienceError, Fact, Pattern, Relation, Suite, load_model
 from consilience.core.errors import Loading
+from consilience.files.write import locked
 from consilience.models.batches import head_at
 from consilience.models.loading import load_pretrained
 from consilience.options.commands import ImproveOptions
@@ -436,6 +438,10 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
         refused("several processes; expected one. Run the", train, spec, tmp_path / "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": False}, raising=False)
+        found = "--bf16 on a processor without instructions for it; expected a GPU"
+        refused(found, train, spec, tmp_path / "slow", bf16=True, device="cpu")
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 
@@ -448,6 +454,17 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
         monkeypatch.setattr(ConsistencyTrainer, "_save_checkpoint", full)
         found = "the disk is full. Earlier checkpoints are complete"
         refused(found, train, spec, tmp_path / "full")
+
+
+def test_a_second_training_in_a_folder_waits_for_the_first(model_folder, tmp_path):
+    (tmp_path / ROW).mkdir()
+    waiting = Thread(target=only_train, args=(model_folder("bert"), tmp_path), kwargs={"epochs": 1})
+    with locked(tmp_path / ROW):
+        waiting.start()
+        waiting.join(timeout=0.5)
+        assert waiting.is_alive() and not any((tmp_path / ROW).iterdir())
+    waiting.join()
+    assert record_of(tmp_path)["finished"]
 
 
 @pytest.fixture

@@ -248,7 +248,7 @@ def test_a_run_has_0_of_what_only_others_have_and_missing_answers_are_the_first_
     assert [row[names.index("No option")] for row in rows[:2]] == ["0.0", "33.3"]
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     cautions = re.findall("<li>(.*?)</li>", text.partition("<details")[0], re.DOTALL)
-    first = ["odd: 3 of 18 queries (", "odd: 3 of 15 written a", "plain: In 1 of 1 group"]
+    first = ["odd: 3 of 18 queries (", "plain: In 1 of 1 group", "odd: 3 of 15 written a"]
     assert [caution[: len(of)] for caution, of in zip(cautions, first, strict=True)] == first
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -668,6 +668,68 @@ def violations() -> Iterator[Row]:
         yield coverage(f"{kind}: {name}", make, counted(metric, many).value)
 
 
+PHRASED: Mapping[str, tuple[float, float, float]] = {
+    "no effect": (0.8, 0.0, 0.0), "middle": (0.8, 0.25, 0.25), "strong": (0.8, 0.7, 0.5),
+    "one in ten is bad": (1.2, 0.6, 0.2), "rare": (-1.6, 0.4, 0.4),
+    "strong, each question its own": (0.8, 0.7, 0.5),
+}  # fmt: skip
+"""The mean utility of the right option among four, and the deviations by which a phrasing moves it
+and the options."""
+
+
+def phrased(
+    metric: str, kind: str, size: int, phrasings: int, runs: int, generator: Random
+) -> Terms:
+    """Questions in phrasings that are a sample, in a run or in two equally good ones."""
+    (mean, of_right, of_each), normal = PHRASED[kind], generator.normal
+    many, common = size if kind.endswith("its own") else 1, runs > 1
+    parts = [normal(size=(size, 1, 4)), normal(size=(many, phrasings, 4)) * of_each,
+             normal(size=(many, phrasings, 1)) * of_right]  # fmt: skip
+    if "bad" in kind:
+        parts[2] = np.where(generator.random(parts[2].shape) < 0.1, -3, 0.3) * of_right
+    tallies = list[Tally]()
+    for _ in range(runs):
+        of_run = [
+            normal(0, scale, of.shape) for scale, of in zip((1, of_each, 0), parts, strict=True)
+        ]
+        own, each, right = (
+            0.7 * of + 0.714 * other if common and other.any() else of
+            for of, other in zip(parts, of_run, strict=True)
+        )
+        total = own + each + normal(0, 0.7, (size, phrasings, 4))
+        total[..., :1] += mean + right
+        levels = {"template": [str(at) for at in range(phrasings)]}
+        grid, count = grid_of(total.argmax(axis=2), levels=levels), partial(counted, metric)
+        without = {key: count(rest) for key, rest in grid.without_levels().items()}
+        tallies.append(replace(count(grid), without=without))
+    return terms_of(*tallies)
+
+
+def with_phrasings(
+    metric: str, kind: str, size: int, phrasings: int, truth: float, generator: Random
+) -> Mapping[str, float]:
+    """Whether both intervals contain the true value, and whether equal models differ."""
+    draw = partial(phrased, metric, kind, size, phrasings)
+    one, two = number_of(draw(1, generator)), number_of(draw(2, generator))
+    low, high = one.interval_over_phrasings(METRICS[metric].bounds)
+    return {
+        "true value": truth, "these phrasings": contains(one, truth, METRICS[metric].bounds),
+        "phrasings like these": low <= truth <= high,
+        "equal models: p < .05": two.p_over_phrasings() < 0.05,
+    }  # fmt: skip
+
+
+def phrasings() -> Iterator[Row]:
+    """Numbers whose phrasings are a sample."""
+    for metric, kind in product(("mean_accuracy", "consistency", COHEN), PHRASED):
+        many = (phrased(metric, kind, 200, 120, 1, random_for(str(at))) for at in range(20))
+        truth = float(np.mean([number_of(terms).value for terms in many]))
+        for size, count in ((24, 4), (60, 10), (60, 5), (60, 30), (200, 4), (200, 10)):
+            if metric != COHEN or size * count < 700:
+                name = f"{metric}: {kind}; questions={size}; phrasings={count}"
+                yield Row(name, partial(with_phrasings, metric, kind, size, count, truth))
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "means": ("statistics/coverage-means.csv", means),
     "numbers": ("statistics/coverage-numbers.csv", numbers),
@@ -680,6 +742,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "gates": ("statistics/gates.csv", gates),
     "factors": ("factors/coverage.csv", factors),
     "violations": ("expectations/coverage.csv", violations),
+    "phrasings": ("statistics/coverage-phrasings.csv", phrasings),
 }
 """Where each table is kept, and its rows."""
 

@@ -14,7 +14,7 @@ from conftest import ROOT, cases, run_command
 from consilience import ask_suite, load_model, load_suite, measure
 from consilience.analysis.factor_effects import FactorTables
 from consilience.app.console import Terminal
-from consilience.core.schemas import METRICS_SCHEMA
+from consilience.core.schemas import METRICS_SCHEMA, OVER_PHRASINGS
 from consilience.metrics import registry
 from consilience.metrics.differences import form_changes
 from consilience.metrics.measure import CheckedAnswers
@@ -274,7 +274,8 @@ def test_patterns(gains, p, sentences):
 
 MADE = make_suite()
 NUMBERS = {
-    **dict.fromkeys(METRICS_SCHEMA, ""), **dict.fromkeys(("value", "low", "high", "std"), 0.0),
+    **dict.fromkeys(METRICS_SCHEMA, ""),
+    **dict.fromkeys(("value", "low", "high", "std", *OVER_PHRASINGS), 0.0),
     "over": "group", "group": "R", "kind": "whole", "n": 4, "n_excluded": 0,
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, measure
-from consilience.metrics.registry import DESCRIPTIONS, label_of
+from consilience.metrics.registry import DESCRIPTIONS, LEVELS, label_of
 from consilience.metrics.statistics import NAN, TIE
 from consilience.probing import counted_by
 from consilience.report.cautions import Known, by_run, cautions
@@ -39,12 +39,13 @@ Row = dict[str, Any]
 LEVEL, INTERVAL = 0.9, "90 % CI"  # Each bound is a one-sided 95 % bound
 FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
-    "with 'of LEVEL' or 'in GROUP' after the metric"
+    "with 'of LEVEL' or 'in GROUP' after the metric, or 'over phrasings' at the end"
 )
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
 LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
 WAY = "no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)?"
 RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WAY} by {NUMBER}(?P<unit>%|points?)")
+PHRASINGS = re.compile("(?i) over phrasings$")
 PLACE = re.compile(r"(?i)(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?")
 
 
@@ -59,13 +60,15 @@ class Rule:
     limit: float  # Of the number; of a relative rule of the difference, run minus baseline
     at_least: bool  # Whether it must not be below the limit; else not above it
     is_relative: bool
+    is_over_phrasings: bool  # Whether its interval is about other phrasings, too
 
     @classmethod
     def of(cls, text: str) -> Rule:
         """The rule of a text; none raises."""
-        absolute = LIMIT.fullmatch(text := " ".join(text.split()))
-        if not (match := absolute or RELATIVE.fullmatch(text)):
-            todo = f"Write '{text} points'." if RELATIVE.fullmatch(f"{text} points") else ""
+        rule = PHRASINGS.sub("", text := " ".join(text.split()))
+        absolute = LIMIT.fullmatch(rule)
+        if not (match := absolute or RELATIVE.fullmatch(rule)):
+            todo = f"Write '{rule} points'." if RELATIVE.fullmatch(f"{rule} points") else ""
             raise ConsilienceError(f"the rule '{text}'", expected=FORMS, todo=todo)
         heads = [match["name"][: at.start()] for at in re.finditer(" (?:of|in) |$", match["name"])]
         head = next((one for one in heads[::-1] if _known(one, DESCRIPTIONS)), heads[0])
@@ -88,7 +91,7 @@ class Rule:
             number = -margin if at_least else margin
         if not is_possible:
             raise ConsilienceError(f"the rule '{text}'", expected=expected)
-        return cls(text, metric, level, group, number, at_least, not absolute)
+        return cls(text, metric, level, group, number, at_least, not absolute, rule != text)
 
     def rows(self, table: pl.DataFrame, suite: Suite) -> list[Row]:
         """The rows of a table of numbers or differences that the rule is about; none raises.
@@ -104,7 +107,18 @@ class Rule:
             name = _known(written, names, fault)
             table = table.filter(pl.col("over" if name in ("mean", "all") else column) == name)
         headline = table.filter(pl.lit(bool(self.group)) | (pl.col("over") == suite.words.over))
-        return (table.filter(over="group") if headline.is_empty() else headline).to_dicts()
+        rows = (table.filter(over="group") if headline.is_empty() else headline).to_dicts()
+        return [self._over_phrasings(row) for row in rows] if self.is_over_phrasings else rows
+
+    def _over_phrasings(self, row: Row) -> Row:
+        """The row with its interval over phrasings; none raises."""
+        is_known = DESCRIPTIONS[self.metric].over_phrasings
+        if not is_known or (math.isnan(row["low_phrasings"]) and not math.isnan(row["low"])):
+            names = [name for name, of in DESCRIPTIONS.items() if of.over_phrasings]
+            expected = f"{LEVELS[0]} to {LEVELS[-1]} templates or paraphrases, each in as many "
+            expected += f"variants, and one of {listed(names)}"
+            raise ConsilienceError(f"no interval for the rule '{self.text}'", expected=expected)
+        return row | {"low": row["low_phrasings"], "high": row["high_phrasings"]}
 
     def holds(self, value: float, low: float, high: float, *, prove: bool) -> bool:
         """Whether a number, or a difference, with this interval passes.

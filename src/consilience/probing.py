@@ -23,7 +23,7 @@ from consilience.core.errors import (
     UnansweredError,
     reason_of,
 )
-from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, REASONS
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.metrics.differences import form_changes
 from consilience.metrics.errors import estimates
@@ -357,7 +357,7 @@ def noise_floor(
     tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
         "metric": NOISE_FLOOR, "over": "all", "group": "", "kind": "whole", "level": "",
-        **asdict(estimates({"": tally})[""]), "std": NAN,
+        **asdict(estimates({"": tally})[""]), **dict.fromkeys(("std", *OVER_PHRASINGS), NAN),
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)
 

@@ -33,6 +33,12 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
+SAMPLED = ("paraphrase", "template")
+"""The factors whose levels are a sample of the phrasings that could have been asked."""
+
+PATTERN = "pattern"
+"""The same of facts. Each relation has patterns of its own."""
+
 OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 BASE = "base"  # The name of the only variant where nothing varies
@@ -251,6 +257,13 @@ class Design:
     def factorial(self) -> FactorialDesign:
         """The factors of questions and their levels in each variant."""
         return FactorialDesign.of_record(self.record)
+
+    @property
+    def phrasings(self) -> Mapping[str, tuple[str, ...]]:
+        """The levels of each variant by the factor, of the factors that are a sample."""
+        if not self.record:
+            return {PATTERN: self.variants}
+        return {name: of for name, of in self.levels.items() if name in SAMPLED}
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:

@@ -53,13 +53,14 @@ it is the same for all of a group: of facts and sentence pairs.
 REASONS = ("excluded", "error")  # The columns that say why there is no answer
 
 SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
+OVER_PHRASINGS = ("low_phrasings", "high_phrasings")
 NOISE_FLOOR = "noise_floor"  # The metric: the share of answers of a sample that changed
 
 METRICS_SCHEMA: Schema = _schema(
     (pl.String, "metric over group kind level"),
     (pl.Float64, "value low high"),
     (pl.Int64, "n n_excluded"),
-    (pl.Float64, "std"),
+    (pl.Float64, "std low_phrasings high_phrasings"),
 )
 """One row a number: a fraction from 0 to 1; NaN where there is no data.
 
@@ -71,6 +72,7 @@ METRICS_SCHEMA: Schema = _schema(
 - ``n``, ``n_excluded``: how many things were counted, and how many were left out because they were
   not asked; of a mean how many groups.
 - ``std``: of a mean, the sample standard deviation over the groups; NaN else.
+- ``low_phrasings``, ``high_phrasings``: bounds of the interval over items and phrasings.
 """
 
 COMPARISON_SCHEMA: Schema = _schema(
@@ -79,6 +81,7 @@ COMPARISON_SCHEMA: Schema = _schema(
     (pl.String, "test"),
     (pl.Float64, "p p_mid p_holm q_value detectable"),
     (pl.Int64, "n n_excluded"),
+    (pl.Float64, "low_phrasings high_phrasings p_phrasings"),
 )
 """One row a difference, ``second`` minus ``first``.
 
@@ -88,4 +91,5 @@ COMPARISON_SCHEMA: Schema = _schema(
 - ``p_holm``, ``q_value`` (Benjamini-Hochberg): p adjusted over the groups of one metric and part,
   of sentence pairs over the forms of one metric and group; NaN for what is over all of these.
 - ``detectable``: the minimum detectable difference, found with a probability of 80 %.
+- ``low_phrasings``, ``high_phrasings``, ``p_phrasings``: bounds and p over items and phrasings.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,6 +15,8 @@ from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally, metric
 from consilience.metrics.statistics import TIE
 
+DENSE = 2**20  # Numbers of a matrix up to which zeros are kept
+
 
 def chance_by_answer(grid: Grid) -> Floats:
     """Chance of answers that mean the same in all items: objects, labels, texts.
@@ -24,17 +27,20 @@ def chance_by_answer(grid: Grid) -> Floats:
     the items asked in both and ``S_kl`` those with the same answer in both. Without ``S_kl`` and
     ``N_kl`` it is the chance level of Cohen's kappa (Cohen 1960), with the item itself.
     """
-    asked, counts, same = grid.asked.astype(np.float64), _counts(grid), _same(grid)
-    sizes, pairs = asked.sum(axis=0), _pairs_of_others(grid)
+    asked, counts, pairs = grid.asked.astype(np.float64), _counts(grid), _pairs_of_others(grid)
     there = np.where(pairs > 0, pairs, 1)
-    chance = (np.asarray((counts @ counts.T).todense()) - same) / there
     weights = np.where(pairs > 0, _weights(grid) / there, 0)
-    moved = ((asked @ (weights * chance)) * asked).sum(axis=1)
-    for at, answers in enumerate(grid.answers.T):
+    same, moved = np.zeros_like(pairs), np.zeros(len(asked))
+    by_variant = np.ascontiguousarray(grid.answers.T)
+    for at, answers in enumerate(by_variant):
+        equal = (by_variant == answers) & (answers >= 0)
+        same[at] = np.count_nonzero(equal, axis=1)
         slopes = np.asarray(weights[at] @ counts)  # by the number of each answer in this variant
-        of_answers = np.where(answers >= 0, slopes[answers], 0)
-        moved += np.where(grid.asked[:, at], of_answers - (weights * chance)[at] @ sizes, 0)
-        moved -= _equal(grid, at) @ weights[at]
+        moved += np.where(answers >= 0, slopes[answers], 0) - weights[at] @ equal
+    both = counts @ counts.T
+    chance = ((both if isinstance(both, np.ndarray) else both.toarray()) - same) / there
+    moved += ((asked @ (weights * chance)) * asked).sum(axis=1)
+    moved -= asked @ ((weights * chance) @ asked.sum(axis=0))
     return np.asarray(grid.shares_of(chance) + moved)
 
 
@@ -154,23 +160,14 @@ def _pairs_of_others(grid: Grid) -> Floats:
     return np.outer(asked.sum(axis=0), asked.sum(axis=0)) - asked.T @ asked
 
 
-def _counts(grid: Grid) -> csr_array:
-    """How many items got each answer in a variant (variant, answer)."""
+def _counts(grid: Grid) -> csr_array | Floats:
+    """How many items got each answer in a variant (variant, answer); sparse if that is large."""
     items, variants = (grid.answers >= 0).nonzero()
     shape = grid.answers.shape[1], int(grid.answers.max(initial=0)) + 1
+    if math.prod(shape) <= DENSE:
+        cells = variants * shape[1] + grid.answers[items, variants]
+        return np.bincount(cells, minlength=math.prod(shape)).reshape(shape).astype(np.float64)
     return csr_array((np.ones(len(items)), (variants, grid.answers[items, variants])), shape=shape)
-
-
-def _equal(grid: Grid, variant: int) -> Bools:
-    """Where items have the answer that they have in a variant (item, variant)."""
-    answers = grid.answers[:, [variant]]
-    return np.asarray((grid.answers == answers) & (answers >= 0))
-
-
-def _same(grid: Grid) -> Floats:
-    """How many items have the same answer in two variants (variant, variant)."""
-    sums = [_equal(grid, at).sum(axis=0) for at in range(grid.answers.shape[1])]
-    return np.array(sums, dtype=np.float64).reshape(len(sums), -1)
 
 
 def _weights(grid: Grid, rows: Ints | slice = slice(None)) -> Floats:
@@ -188,7 +185,7 @@ def accuracy(grid: Grid) -> Tally:
 
 @metric("pairs", "Consistency",
         "share of pairs of variants that get the same answer, right or wrong", level="headline",
-        by_edit=True, by_form=True, better="higher")  # fmt: skip
+        by_edit=True, by_form=True, better="higher", over_phrasings=True)  # fmt: skip
 def consistency(grid: Grid) -> Tally:
     """Mean over items of the share of pairs of variants that get the same answer (Section 5.2).
 
@@ -275,7 +272,7 @@ def unknown_consistency(grid: Grid) -> Tally:
 @metric("pairs", "Chance-corrected consistency",
         "consistency above chance: 0 % is chance, 100 % is full agreement",
         short="Corrected consistency", level="headline", bounds=(-1.0, 1.0), by_form=True,
-        better="higher")  # fmt: skip
+        better="higher", over_phrasings=True)  # fmt: skip
 def corrected_consistency(grid: Grid) -> Tally:
     """Chance-corrected consistency: ``sum_i (a_i - c_i) / sum_i (1 - c_i)``.
 
@@ -349,7 +346,7 @@ def no_option(grid: Grid) -> Tally | None:
 
 @metric(
     "tuples", "Mean accuracy", "share of right answers among the answers in all variants",
-    level="detail", better="higher",
+    level="detail", better="higher", over_phrasings=True,
 )  # fmt: skip
 def mean_accuracy(grid: Grid) -> Tally:
     """Share of right answers among all answers, in all variants.
@@ -632,7 +629,8 @@ def _missing(units: Units) -> int:
 
 
 @metric("pairs", "Kappa with labels", "answers and right answers agree above chance",
-        level="detail", better="higher", bounds=(-1.0, 1.0), needs="places")  # fmt: skip
+        level="detail", better="higher", bounds=(-1.0, 1.0), needs="places",
+        over_phrasings=True)  # fmt: skip
 def label_kappa(grid: Grid) -> Tally:
     """Cohen's kappa (1960) of all answers and the labels: ``(p_o - p_e) / (1 - p_e)``.
 
@@ -661,7 +659,7 @@ def label_kappa(grid: Grid) -> Tally:
 
 
 @metric("pairs", "Position preference", "toward the option that is shown first; 0 is none",
-        level="detail", bounds=(-1.0, 1.0), needs="orders")  # fmt: skip
+        level="detail", bounds=(-1.0, 1.0), needs="orders", over_phrasings=True)  # fmt: skip
 def position_preference(grid: Grid) -> Tally | None:
     """How much more often the option shown first wins in both of two orders than loses in both.
 

@@ -13,7 +13,7 @@ from scipy.special import stdtr
 
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats
-from consilience.core.schemas import COMPARISON_SCHEMA
+from consilience.core.schemas import COMPARISON_SCHEMA, OVER_PHRASINGS
 from consilience.metrics import errors
 from consilience.metrics.errors import Index, Influences, Number
 from consilience.metrics.measure import (
@@ -348,13 +348,16 @@ def _row(
     """A row of the table; ``values``: of the first and the second run."""
     (metric, (kind, part)), bounds = key, difference_bounds(DESCRIPTIONS[key[0]].bounds)
     (first, second), (low, high) = values, number.interval(bounds, level)
-    test = test or Test()
+    phrasings, p, test = number.interval_over_phrasings(bounds, level), NAN, test or Test()
+    if number.phrasings is not None:
+        p = float(np.fmax(test.p, number.p_over_phrasings() if number.phrasings.variance else NAN))
     return {
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "first_value": first, "second_value": second, "difference": second - first,
         "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
         "detectable": detectable_difference(number.error, number.clusters, level),
         "n": number.n, "n_excluded": number.left_out,
+        **dict(zip(OVER_PHRASINGS, phrasings, strict=True)), "p_phrasings": p,
     }  # fmt: skip
 
 

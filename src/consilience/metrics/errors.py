@@ -11,15 +11,24 @@ s_c))^2``. Where all clusters are alike this is ``n / (n - 1) sum_c psi_c^2``.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+from scipy.special import stdtr
 
 from consilience.core.items import Bools, Floats, Ints
 from consilience.metrics.registry import Clusters, Tally, share_of
-from consilience.metrics.statistics import LEVEL, NAN, TIE, difference_intervals, intervals_of
+from consilience.metrics.statistics import (
+    LEVEL,
+    NAN,
+    TIE,
+    difference_intervals,
+    intervals_of,
+    logit_intervals,
+    with_two_more,
+)
 
 Tallies = Mapping[str, Tally]
 """What a metric counts in each group, by the group."""
@@ -27,6 +36,8 @@ Tallies = Mapping[str, Tally]
 Terms = Sequence[tuple[float, Tallies]]
 """A number as a weighted sum: of one run ``[(1, run)]``, a difference of two ``[(-1, first), (1,
 second)]``."""
+
+Parts = tuple[Ints, Floats]  # Clusters, and contributions of theirs that sum to a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class Number:
     lower: Number | None = None  # Of a number above chance: that with one more item at chance
     part: float = 0.0  # Of a difference: the part that an item has in it; 0 of a value
     move: float = NAN  # How far those items differ that differ between the runs; NaN of none
+    phrasings: Phrasings | None = None  # What other phrasings add; None where it is not known
 
     def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
         """The bounds of its interval (``statistics.intervals_of`` and ``difference_intervals``).
@@ -67,6 +79,46 @@ class Number:
                 return least, bounds[1]
             low = min(low, least)  # NaN where nothing varies
         return low, high
+
+    def interval_over_phrasings(
+        self, bounds: tuple[float, float], level: float = LEVEL
+    ) -> tuple[float, float]:
+        """The bounds with phrasings as a sample, too; at least as far as those of ``interval``."""
+        if self.phrasings is None:
+            return NAN, NAN
+        of_items = self.interval(bounds, level)
+        middle, square, clusters = self.value, self.error**2, self.clusters
+        if self.part and len(self.by_group) < 2:
+            move = bounds[1] if math.isnan(self.move) else self.move
+            number = np.array([middle]), np.array([self.error]), np.array([clusters])
+            of_more = with_two_more(*number, move)
+            clusters, middle, error = (of[0].item() for of in of_more)
+            square = error**2
+        variance, freedom = self.phrasings.beside(square, clusters)
+        number = np.array([middle]), np.array([math.sqrt(variance)]), np.array([freedom + 1])
+        low, high = logit_intervals(*number, bounds, level)[0].tolist()
+        return float(np.fmin(low, of_items[0])), float(np.fmax(high, of_items[1]))
+
+    def p_over_phrasings(self) -> float:
+        """The two-sided p of t, with phrasings as a sample, too; NaN where nothing varies."""
+        if self.phrasings is None or not self.error**2 + self.phrasings.variance > 0:
+            return NAN
+        variance, freedom = self.phrasings.beside(self.error**2, self.clusters)
+        return 2 * float(stdtr(freedom, -abs(self.value) / math.sqrt(variance)))
+
+
+@dataclass(frozen=True, slots=True)
+class Phrasings:
+    """What other phrasings than those that were asked add to the variance of a number."""
+
+    variance: float = 0.0
+    spread: float = 0.0  # The sum of its parts, each squared over its degrees of freedom
+
+    def beside(self, variance: float, clusters: int) -> tuple[float, float]:
+        """The variance with that over clusters, and its degrees of freedom (Satterthwaite 1946)."""
+        of_both = variance + self.variance
+        spread = self.spread + variance**2 / max(1, clusters - 1)
+        return of_both, of_both**2 / spread if spread > 0 else 1.0
 
 
 @dataclass(slots=True)
@@ -173,6 +225,46 @@ def jackknife_error(falls: Floats, clusters: int) -> float:
     return math.sqrt((clusters - 1) / clusters * float((falls**2).sum()))
 
 
+def phrasings_of(terms: Terms, parts_of: Callable[[Terms], Parts]) -> Phrasings | None:
+    """What phrasings add: the variance that clusters have in common between phrasings.
+
+    The jackknife over the m phrasings of a factor has the variance ``(m - 1) / m sum_j (v_j -
+    mean)^2`` of the numbers v_j without each. Its part that clusters would have if they moved
+    independently of each other, ``n / (n - 1) sum_c`` of the same of their contributions, is in
+    the error over clusters already. The rest is added, if it is above 0: two-way clustering
+    (Cameron, Gelbach and Miller 2011), of linear numbers the variance component of a two-way
+    random-effects model. None unless every group has phrasings enough (``registry.LEVELS``).
+
+    ``parts_of``: the clusters of a number, and contributions of theirs that sum to it.
+    """
+    tallies = [tally for _, of in terms for tally in of.values()]
+    every = dict.fromkeys(key for tally in tallies for key in tally.without)
+    if not all(tally.without for tally in tallies):
+        return None
+    variance = spread = 0.0
+    for factor in dict.fromkeys(name for name, _ in every):
+        recounts = []
+        for key in (key for key in every if key[0] == factor):
+            rest = [(w, {g: of.without.get(key, of) for g, of in run.items()}) for w, run in terms]
+            if any(tally is None for _, run in rest for tally in run.values()):
+                return None
+            recounts.append(parts_of(rest))  # type: ignore[arg-type]
+        m, places = len(recounts), np.unique(np.concatenate([of for of, _ in recounts]))
+        moves = np.zeros((len(places), m))
+        for at, (of, parts) in enumerate(recounts):
+            moves[np.searchsorted(places, of), at] = parts
+        n, moves = len(places), (moves - moves.mean(axis=1, keepdims=True)) * math.sqrt((m - 1) / m)
+        common = moves.sum(axis=0)
+        of_levels = float((common**2).sum())
+        apart = float(((moves - common / n) ** 2).sum()) * n / max(1, n - 1)
+        if n < 2 or math.isnan(of_levels):
+            return None
+        if of_levels > apart:
+            variance += of_levels - apart
+            spread += (of_levels - apart) * of_levels / (m - 1)
+    return Phrasings(variance, spread)
+
+
 def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
     """The number of one group."""
     return pooled([(weight, {"": tally}) for weight, tally in terms], index)
@@ -180,12 +272,7 @@ def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
 
 def pooled(terms: Terms, index: Index) -> Number:
     """The number of all groups together: hits and totals are summed over groups."""
-    influences, value = Influences(index), 0.0
-    for at, (weight, tallies) in enumerate(terms):
-        of_term, total = pooled_value(tallies), math.fsum(of.total for of in tallies.values())
-        value += weight * of_term
-        for tally in tallies.values() if total > 0 else ():
-            influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
+    value, influences = _pooled_influences(terms, index)
     _, falls, counted = influences.without_each()
     clusters = int(counted.sum())
     is_known = influences.is_known and not math.isnan(value)
@@ -203,7 +290,36 @@ def pooled(terms: Terms, index: Index) -> Number:
         lower=lower,
         part=1 / max(1, clusters) if is_difference else 0.0,
         move=_move((value + falls * (clusters - 1))[counted]) if is_difference else NAN,
+        phrasings=_pooled_phrasings(terms, index) if is_known else None,
     )
+
+
+def _pooled_phrasings(terms: Terms, index: Index) -> Phrasings | None:
+    """What phrasings add to the number of all groups; None of several with their own phrasings."""
+    if len(terms[0][1]) > 1 and have_own_phrasings(terms):
+        return None
+
+    def parts_of(rest: Terms) -> Parts:
+        value, influences = _pooled_influences(rest, index)
+        places, moves = influences.sums()
+        return places, moves + value / max(1, len(places))
+
+    return phrasings_of(terms, parts_of)
+
+
+def have_own_phrasings(terms: Terms) -> bool:
+    """Whether each group has phrasings of its own: a sample within the group."""
+    return all(tally.has_own_phrasings for _, of in terms for tally in of.values())
+
+
+def _pooled_influences(terms: Terms, index: Index) -> tuple[float, Influences]:
+    influences, value = Influences(index), 0.0
+    for at, (weight, tallies) in enumerate(terms):
+        of_term, total = pooled_value(tallies), math.fsum(of.total for of in tallies.values())
+        value += weight * of_term
+        for tally in tallies.values() if total > 0 else ():
+            influences.add(at, weight, tally, (1 / total, -of_term / total, 0.0), total)
+    return value, influences
 
 
 def pooled_value(tallies: Tallies) -> float:
@@ -280,7 +396,23 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
         part=part, move=_move(np.concatenate(moved)),
+        phrasings=_mean_phrasings(terms, groups, index, empty),
     )  # fmt: skip
+
+
+def _mean_phrasings(
+    terms: Terms, groups: Sequence[str], index: Index, empty: float
+) -> Phrasings | None:
+    """What phrasings add to a mean over groups: nothing where each has phrasings of its own."""
+    if have_own_phrasings(terms):
+        return Phrasings()
+
+    def parts_of(rest: Terms) -> Parts:
+        shares = [*mean(rest, index, empty).by_group.values()]
+        is_known = len(shares) == len(groups)
+        return np.arange(len(groups)), np.array(shares if is_known else [NAN] * len(groups))
+
+    return phrasings_of([(w, {name: of[name] for name in groups}) for w, of in terms], parts_of)
 
 
 SHARED = 1e-9  # By how much of itself a sum of squares may be larger by rounding

@@ -17,6 +17,7 @@ from consilience.core.errors import ConsilienceError, Protocol, did_you_mean, mi
 from consilience.core.factors import (
     LETTERS,
     NO_OPTION,
+    PATTERN,
     WHOLE,
     Design,
     Instance,
@@ -25,7 +26,7 @@ from consilience.core.factors import (
     instances,
 )
 from consilience.core.free_text import normalized
-from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, REASONS
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS
 from consilience.files.rows import as_polars, different, joined, repeated
 from consilience.metrics import errors
 from consilience.metrics.errors import Index, Number
@@ -179,8 +180,17 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
     tallies: dict[Key, Tally] = {}
     for of, make in makers.items():
         grid = make()
+        is_own, kind = PATTERN in grid.levels, of[0][0]
+        is_sampled = kind in ("whole", "factor") and any(
+            one.over_phrasings for _, one in metrics[of]
+        )
+        rest = grid.without_levels() if is_sampled and not relation.design.languages else {}
         for name, metric in metrics[of]:
             if (tally := metric.tally(grid)) is not None:
+                if metric.over_phrasings:
+                    cheap = {} if is_own and tally.sizes is not None else rest  # of relations
+                    without = {level: metric.tally(fewer) for level, fewer in cheap.items()}
+                    tally = replace(tally, without=without, has_own_phrasings=is_own)
                 tallies[name, of[0]] = tally
     return tallies
 
@@ -407,10 +417,11 @@ def _row(
     """A number with its interval over items."""
     (metric, (kind, part)), bounds = key, DESCRIPTIONS[key[0]].bounds
     low, high = number.interval(bounds, level)
+    phrasings = number.interval_over_phrasings(bounds, level)
     return {
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "value": value, "low": low, "high": high, "n": number.n, "n_excluded": number.left_out,
-        "std": std,
+        "std": std, **dict(zip(OVER_PHRASINGS, phrasings, strict=True)),
     }  # fmt: skip
 
 
@@ -469,7 +480,7 @@ def legible(rows: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("metric") == NOISE_FLOOR).then("n").otherwise(pl.coalesce("items", "n"))
     )
     is_few = (counted < FEWEST).fill_null(False)
-    bounds = pl.col([name for name in ("low", "high") if name in rows.columns])
+    bounds = pl.col([name for name in ("low", "high", *OVER_PHRASINGS) if name in rows.columns])
     return joined.with_columns(pl.when(~is_few).then(bounds).otherwise(NAN)).drop("items")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,6 +71,11 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
 
 View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreement on ``pairs``
 
+LEVELS = range(4, 101)
+"""How many phrasings show how much a number would change with others."""
+
+MOST_RECOUNTED = 2**22  # Answers of a group up to which it is counted without each phrasing
+
 ITEMS = 256  # Items whose answers in all pairs of variants are in memory at once
 
 
@@ -117,6 +123,8 @@ class Grid:
     by_pair: bool = False
     """Whether every pair of variants counts once, as in the released code; else every item does,
     and a pair as the share that it is of the pairs of its item."""
+    levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The level of each variant by the factor, of the factors that are a sample of phrasings."""
     places: Places | None = None  # Where options are shown; None but of questions with options
     orders: Ints | None = None  # The pairs of variants (pair, 2) that differ in the order alone
     distributions: Floats | None = None
@@ -243,6 +251,7 @@ class Grid:
             asked=self.asked[:, chosen],
             compared=None,
             orders=None,
+            levels={name: [of[at] for at in chosen] for name, of in self.levels.items()},
             places=None if self.places is None else self.places.only_variants(chosen),
             logprob=None if self.logprob is None else self.logprob[:, chosen],
             distributions=None if self.distributions is None else self.distributions[:, chosen],
@@ -254,6 +263,38 @@ class Grid:
         every = self.only_variants(variants.tolist())
         is_every = len(pairs) == len(variants) * (len(variants) - 1) // 2
         return every if is_every else replace(every, compared=places.reshape(-1, 2))
+
+    def without_levels(self) -> Mapping[tuple[str, str], Grid]:
+        """The grid without each level of the factors that are a sample, by factor and level.
+
+        Nothing unless each of them has ``LEVELS`` with equally many variants.
+        """
+        sizes = {
+            name: Counter(level for level, is_used in zip(of, self.used, strict=True) if is_used)
+            for name, of in self.levels.items()
+        }
+        is_large = self.answers.size > MOST_RECOUNTED
+        if is_large or any(
+            len(of) not in LEVELS or len({*of.values()}) > 1 for of in sizes.values()
+        ):
+            return {}
+        return {
+            (name, level): self._without([at for at, one in enumerate(of) if one == level])
+            for name, of in self.levels.items()
+            for level in sizes[name]
+        }
+
+    def _without(self, variants: Sequence[int]) -> Grid:
+        """The grid without some variants, and without the pairs that they are in."""
+        chosen = np.setdiff1d(np.arange(self.answers.shape[1]), variants)
+
+        def pairs(of: Ints | None) -> Ints | None:
+            return (
+                of if of is None else np.searchsorted(chosen, of[np.isin(of, chosen).all(axis=1)])
+            )
+
+        rest = self.only_variants(chosen.tolist())
+        return replace(rest, compared=pairs(self.compared), orders=pairs(self.orders))
 
     def only_expectations(self, kind: str) -> Grid:
         """Only the instances of expectations of that kind."""
@@ -419,6 +460,7 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
         words,
         logprob=logprob,
         is_ragged=design.is_ragged,
+        levels=design.phrasings,
         distributions=distributions,
     )
 
@@ -439,6 +481,9 @@ class Tally:
     """Of a number above chance, ``sum (a - c) / sum (s - c)``: the s (unit,). In a mean over groups
     numerators and denominators are summed, each over the sum of s. None else: the mean is that of
     the values."""
+    without: Mapping[tuple[str, str], Tally | None] = field(default_factory=dict, repr=False)
+    """That of the other phrasings, by the factor and the level that is left out."""
+    has_own_phrasings: bool = False  # Whether other groups have other phrasings: of patterns
     is_proportion: bool = True  # Whether hits are a part of the total, so 0 and 1 are its ends
 
     @classmethod
@@ -544,6 +589,7 @@ class Metric:
     """Whether it is also counted of each perturbed form together with the original."""
     by_edit: bool = False  # Whether it is also counted by kinds of edits
     by_expectation: bool = False  # Whether it is also counted by kinds of expectations
+    over_phrasings: bool = False  # Whether it has an interval over phrasings
     by_count: bool = False  # Whether it is of each number of variants, not of the whole
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""

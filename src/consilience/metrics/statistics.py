@@ -65,8 +65,9 @@ def logit_interval(
 
 
 def logit_intervals(
-    values: Floats, errors: Floats, clusters: Ints, bounds: tuple[float, float], level: float
-) -> Floats:
+    values: Floats, errors: Floats, clusters: Ints | Floats, bounds: tuple[float, float],
+    level: float,
+) -> Floats:  # fmt: skip
     """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
 
     With ``x = (value - least) / (greatest - least)``: the bounds are those of
@@ -99,13 +100,21 @@ def difference_intervals(
     and Min 2005). Where few items differ between two runs, these do not show how many may.
     Runs with the same answers have an interval, too. NaN with fewer than two clusters.
     """
+    more, middle, spread = with_two_more(values, errors, clusters, reach)
+    ends = logit_intervals(middle, spread, more, bounds, level)
+    ends[clusters < 2] = NAN
+    return np.stack([np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)], axis=1)
+
+
+def with_two_more(
+    values: Floats, errors: Floats, clusters: Ints, reach: Floats | float
+) -> tuple[Ints, Floats, Floats]:
+    """Clusters, values and errors with two more clusters, of which one moves up and one down."""
     more = clusters + 2
     middle = values * clusters / more
     squares = errors**2 * clusters * (clusters - 1) + clusters * (values - middle) ** 2
     squares = squares + (reach - middle) ** 2 + (reach + middle) ** 2
-    ends = logit_intervals(middle, np.sqrt(squares / (more * (more - 1))), more, bounds, level)
-    ends[clusters < 2] = NAN
-    return np.stack([np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)], axis=1)
+    return more, middle, np.sqrt(squares / (more * (more - 1)))
 
 
 def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:

@@ -22,7 +22,13 @@ from consilience.report.metric_tables import (
     number_label,
     part_label,
 )
-from consilience.report.summary import FACT_ROWS, FORM_ROWS, VIOLATIONS, are_in_both_orders
+from consilience.report.summary import (
+    FACT_ROWS,
+    FORM_ROWS,
+    VIOLATIONS,
+    are_in_both_orders,
+    over_phrasings,
+)
 from consilience.report.table import (
     CI,
     LOW_HIGH,
@@ -93,6 +99,10 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     adjusted = f", p (Holm) is adjusted over {family}" * rows["p_holm"].is_not_nan().any()
     notes.append(f"p: {tests_of(rows, suite.words)}. Intervals and p are not adjusted{adjusted}.")
     notes.append(DETECTABLE)
+    for second, of_run in compared.group_by("second", maintain_order=True) if by is None else ():
+        begin = f"{second[0]}: " * (compared["second"].n_unique() > 1)
+        sentence = over_phrasings(legible(of_run), suite)
+        notes += [begin + sentence] * bool(sentence)
     by, pairs = by or "metric", rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
     names = ((of, re.split("[/:]", of.rstrip("/:"))[-1][-NAME:]) for of in (first, second))

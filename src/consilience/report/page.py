@@ -237,6 +237,8 @@ def _verdict(run: RunView) -> Iterator[str]:
         if not first and run.summary.least:
             least = [f"{label} ({100 * value:.0f}{UNIT})" for label, value in run.summary.least]
             yield f"{words.variant.capitalize()}s agree least in {', '.join(least)}."
+    if run.summary.phrasings:
+        yield run.summary.phrasings
     judged = {row.metric: row for row in rows if row.metric in OF_JUDGES}
     if len(judged) == len(OF_JUDGES):
         position, kappa = (judged[metric] for metric in OF_JUDGES)

@@ -11,11 +11,12 @@ import polars as pl
 
 from consilience.core.errors import Protocol
 from consilience.core.factors import EXPECTATIONS, ORIGINAL, Kind, several_factors
+from consilience.core.schemas import OVER_PHRASINGS
 from consilience.core.text import counted, spread
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import label_of
 from consilience.report.export import table_text
-from consilience.report.table import LOW_HIGH, NAN, Cell, Column, Table, Value
+from consilience.report.table import LOW_HIGH, NAN, Cell, Column, Table, Value, number_text
 from consilience.types import Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
@@ -89,6 +90,7 @@ class Summary:
     rows: Sequence[SummaryRow]
     least: Sequence[tuple[str, float]]
     """Labels and consistency of the least consistent groups; empty where all are shown as equal."""
+    phrasings: str = ""  # Between which bounds other phrasings may be; empty if it is not known
 
     def __repr__(self) -> str:
         return table_text(self.table())
@@ -113,7 +115,10 @@ class Summary:
             baseline = "" if row.metric in OF_JUDGES else row.baseline
             rows.append([row.label, number, baseline, row.meaning + chance])
         least = ", ".join(f"{label} {value * 100:.0f}" for label, value in self.least)
-        return Table(self.title, columns, rows, [f"Least consistent: {least}."] * bool(least))
+        notes = [f"Least consistent: {least}."] * bool(least) + [self.phrasings] * bool(
+            self.phrasings
+        )
+        return Table(self.title, columns, rows, notes)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; NaN where there is no data."""
@@ -167,7 +172,33 @@ def summarize(
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     rules = f" ({protocol})" if len(words.protocols) > 1 else ""
     title = f"{model} on {name}: {sizes}{rules}"
-    return Summary(title, rows, least)
+    return Summary(title, rows, least, over_phrasings(legible(metrics), suite))
+
+
+def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
+    """Between which bounds two numbers of questions, or differences, may be with other phrasings.
+
+    ``rows``: those of one run, or of two. Empty for facts, where a mean over relations has
+    phrasings of each in its own interval.
+    """
+    if not suite.words.is_pooled:
+        return ""
+    is_difference = "difference" in rows.columns
+    is_known = pl.col("low_phrasings").is_not_nan()
+    shown = rows.filter(is_known, over=suite.words.over, kind="whole")
+    shown = shown.filter(pl.col("metric").is_in(["mean_accuracy", "consistency"]))
+    parts = list[str]()
+    for row in shown.sort("metric", descending=True).to_dicts():
+        ends = (
+            number_text(row[end], "points" if is_difference else "share") for end in OVER_PHRASINGS
+        )
+        parts.append(
+            f"{label_of(row['metric']).lower()} {'may lie ' * (not parts)}between "
+            + " and ".join(ends)
+        )
+    parts[:1] = [f"{part} {'points' if is_difference else '%'}" for part in parts[:1]]
+    what = "the difference in " * is_difference
+    return f"With other phrasings {what}{', '.join(parts)}." if parts else ""
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

@@ -1,0 +1,225 @@
+"""Intervals over items and phrasings: what phrasings that were not asked add to the variance."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from checks import refused
+from consilience.metrics.errors import Index, of_group, pooled
+from consilience.metrics.measure import measure
+from consilience.metrics.registry import METRICS
+from grids import grid_of, places_of
+
+NAMES = ("mean_accuracy", "consistency", "corrected_consistency")
+RIGHT = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
+"""Items in four templates; 9 of 16 are right."""
+
+
+def tally_of(grid, metric="mean_accuracy"):
+    """The tally with its recounts, as ``count`` makes it."""
+    counted = METRICS[metric].tally
+    without = {key: counted(rest) for key, rest in grid.without_levels().items()}
+    return replace(counted(grid), without=without)
+
+
+def asked_in(answers, names=None, **more):
+    """A grid (item, variant) of right answers (0) and others, each variant a template."""
+    levels = {"template": names or [f"t{at}" for at in range(len(answers[0]))]}
+    return grid_of(answers, levels=levels, **more)
+
+
+def number_of(*grids, metric="mean_accuracy"):
+    """The number of a run, or the difference of two."""
+    weights = (-1, 1)[-len(grids) :]
+    return of_group(
+        [(w, tally_of(grid, metric)) for w, grid in zip(weights, grids, strict=True)], Index()
+    )
+
+
+def drawn(seed, items=30, templates=6, effect=0.0):
+    """Answers of three options; a template of a stronger ``effect`` gets fewer right."""
+    draw = np.random.default_rng(seed)
+    known = draw.normal(0, 1, (items, 1)) + effect * draw.normal(0, 1, templates)
+    wrong = draw.integers(1, 3, (items, templates))
+    return np.where(known + draw.normal(0, 1, (items, templates)) > 0, 0, wrong)
+
+
+def test_the_variance_by_hand():
+    """Two-way analysis of variance: accuracy 1, .75, .5, 0 of the templates.
+
+    Mean squares: of items .6875 / 3, of templates 2.1875 / 3, of the rest 1.0625 / 9. Over the 16
+    answers: (2.1875 / 3 - 1.0625 / 9) / 16 = 11/288 is added to .6875 / 3 / 16 = 11/768.
+    """
+    number = number_of(asked_in(1 - np.array(RIGHT)))
+    templates = 2.1875 / 3 / 16
+    assert number.phrasings.variance == pytest.approx(11 / 288)
+    assert number.error**2 == pytest.approx(11 / 768)
+    variance, freedom = number.phrasings.beside(number.error**2, number.clusters)
+    spread = (11 / 768) ** 2 / 3 + 11 / 288 * templates / 3
+    assert (variance, freedom) == pytest.approx((11 / 768 + 11 / 288, variance**2 / spread))
+    low, high = number.interval_over_phrasings((0, 1))
+    assert [low, high] == pytest.approx([0.0933, 0.9412], abs=1e-3)
+
+
+@pytest.mark.parametrize("metric", NAMES)
+def test_neither_the_order_of_items_nor_of_templates_nor_their_names_matter(metric):
+    answers, draw = drawn(1, effect=1.0), np.random.default_rng(2)
+    first = number_of(asked_in(answers), metric=metric)
+    rows, columns = draw.permutation(30), draw.permutation(6)
+    names = [f"s{at}" for at in rows]
+    moved = asked_in(answers[rows][:, columns], list("zyxwvu"), subjects=names)
+    second = number_of(moved, metric=metric)
+    assert second.phrasings.variance == pytest.approx(first.phrasings.variance)
+    bounds = METRICS[metric].bounds
+    of_first = first.interval_over_phrasings(bounds)
+    assert second.interval_over_phrasings(bounds) == pytest.approx(of_first)
+
+
+@pytest.mark.parametrize("metric", NAMES)
+def test_without_an_effect_hardly_anything_is_added(metric):
+    bounds = METRICS[metric].bounds
+    wider = []
+    for seed in range(60):
+        number = number_of(asked_in(drawn(seed, templates=12)), metric=metric)
+        (low, high), (least, most) = number.interval(bounds), number.interval_over_phrasings(bounds)
+        assert least <= low < high <= most
+        wider.append((most - least) / (high - low))
+    assert 1 <= np.mean(wider) < 1.1
+    if metric != "corrected_consistency":  # which is about 0 in all templates here
+        strong = number_of(asked_in(drawn(1, effect=1.0, templates=12)), metric=metric)
+        ends, others = strong.interval(bounds), strong.interval_over_phrasings(bounds)
+        assert others[1] - others[0] > 1.5 * (ends[1] - ends[0])
+
+
+def test_the_same_answers_in_all_templates_add_nothing():
+    number = number_of(asked_in([[at % 2] * 5 for at in range(20)]))
+    assert number.phrasings.variance == 0
+    assert number.interval_over_phrasings((0, 1)) == number.interval((0, 1))
+
+
+def test_a_difference_that_is_the_same_in_each_template_is_as_clear_as_before():
+    """The second run answers like the first but to five items: the effect of templates cancels."""
+    first = drawn(3, effect=2.0)
+    second = first.copy()
+    second[:5] = 0
+    number = number_of(asked_in(first), asked_in(second))
+    alone = number_of(asked_in(second))
+    assert number.phrasings.variance < alone.phrasings.variance / 5
+    low, high = number.interval_over_phrasings((-1, 1))
+    assert low <= number.interval((-1, 1))[0] < number.value < high
+    assert 0 < number.p_over_phrasings() < 1
+
+
+@pytest.mark.parametrize(
+    "names", ["aabbcc", "aaabbccdd", "abc", [str(at) for at in range(101)], "aabbccd"]
+)
+def test_too_few_templates_or_unequal_numbers_of_variants_have_no_interval(names):
+    number = number_of(asked_in(drawn(1, templates=len(names)), [*names]))
+    assert number.phrasings is None
+    assert all(map(math.isnan, number.interval_over_phrasings((0, 1))))
+
+
+def test_a_template_that_was_not_asked_does_not_count():
+    answers, asked = drawn(1, templates=5), np.ones((30, 5), bool)
+    asked[:, 4] = False
+    some = number_of(asked_in(answers, asked=asked))
+    assert some.phrasings == number_of(asked_in(answers[:, :4])).phrasings
+
+
+def test_pairs_of_orders_stay_those_of_the_same_template():
+    orders, answers = ["AB", "BA"] * 4, drawn(1, templates=8) % 2
+    pairs = np.arange(8).reshape(4, 2)
+    grid = grid_of(
+        answers,
+        places=places_of([2] * 30, orders),
+        orders=pairs,
+        levels={"template": [*"aabbccdd"]},
+    )
+    rest = grid.without_levels()["template", "b"]
+    assert rest.orders.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert rest.answers.tolist() == answers[:, [0, 1, 4, 5, 6, 7]].tolist()
+
+
+def test_groups_together_have_the_variance_of_their_items():
+    """Two groups of other items in the same templates are one group of all items."""
+    answers = drawn(1, effect=1.0)
+    whole = number_of(asked_in(answers)).phrasings
+    names = [[f"s{at}" for at in of] for of in (range(12), range(12, 30))]
+    parts = answers[:12], answers[12:]
+    groups = {
+        str(at): tally_of(asked_in(of, subjects=subjects))
+        for at, (of, subjects) in enumerate(zip(parts, names, strict=True))
+    }
+    both = pooled([(1, groups)], Index()).phrasings
+    assert both.variance == pytest.approx(whole.variance)
+    assert both.spread == pytest.approx(whole.spread)
+
+
+def test_a_mean_over_relations_has_the_patterns_of_each_in_its_interval():
+    suite = cs.load_suite("mini")
+    run = cs.evaluate(suite, "baseline:random", limit=8)
+    rows = measure(run.answers, suite).filter(kind="whole", metric="consistency").to_dicts()
+    ends = {row["over"]: (row["low"], row["high"]) for row in rows}
+    others = {row["over"]: (row["low_phrasings"], row["high_phrasings"]) for row in rows}
+    assert others["mean"] == ends["mean"]
+    assert all(map(math.isnan, others["all"]))
+    assert others["group"][0] <= ends["group"][0] < ends["group"][1] <= others["group"][1]
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """``write(name, seed, templates)``: a file of answers to 30 questions."""
+    folder = tmp_path_factory.mktemp("templates")
+
+    def written(name, seed, templates, effect=0.0):
+        answers, file = drawn(seed, templates=templates, effect=effect), folder / f"{name}.csv"
+        rows = [
+            f"q{at},t{level},0,{answer}"
+            for at, of in enumerate(answers)
+            for level, answer in enumerate(of)
+        ]
+        file.write_text("\n".join(["item,template,gold,answer", *rows]))
+        return file
+
+    return written
+
+
+def test_the_sentence_of_score_compare_and_the_page(write, tmp_path):
+    first, second = write("first", 1, 5, 1.0), write("second", 2, 5, 1.0)
+    row = cs.score(first).metrics.filter(metric="mean_accuracy", over="all").to_dicts()[0]
+    ends = "{:.1f} and {:.1f} %".format(*(100 * row[f"{of}_phrasings"] for of in ("low", "high")))
+    sentence = f"With other phrasings mean accuracy may lie between {ends}, consistency between "
+    assert sentence in " ".join(repr(cs.score(first).summary).split())
+    cs.write_report([first], tmp_path / "page.html")
+    assert sentence in (tmp_path / "page.html").read_text()
+    shown = " ".join(repr(cs.compare(first, second)).split())
+    assert "With other phrasings the difference in mean accuracy may lie between -" in shown
+    few = cs.score(write("few", 1, 3))
+    assert "phrasings" not in repr(few.summary)
+
+
+def test_a_rule_over_phrasings(write):
+    run, baseline = write("now", 4, 6, 1.0), write("before", 5, 6, 1.0)
+    rule = "mean_accuracy no worse than baseline by 3 points"
+    rules = [rule, f"{rule} over phrasings", "consistency >= 20 % Over  Phrasings"]
+    one, other, limit = cs.gate(run, baseline=baseline, rule=rules).checks
+    assert (one.value, one.difference, one.limit) == (other.value, other.difference, other.limit)
+    assert other.low < one.low < one.high < other.high
+    assert limit.rule == "consistency >= 20 % Over Phrasings"
+    assert limit.limit == 0.2
+    result = cs.score(run)
+    row = measure(result.answers, result.suite, level=0.9)
+    row = row.filter(metric="consistency", over="all", kind="whole").to_dicts()[0]
+    assert [limit.low, limit.high] == pytest.approx([row["low_phrasings"], row["high_phrasings"]])
+
+
+@pytest.mark.parametrize(
+    ("templates", "rule"),
+    [(3, "consistency >= 0.2 over phrasings"), (6, "accuracy >= 0.2 over phrasings")],
+)
+def test_a_rule_over_too_few_phrasings_is_refused(write, templates, rule):
+    said = f"no interval for the rule '{rule}'; expected 4 to 100 templates or paraphrases"
+    refused(said, cs.gate, write(f"few {templates}", 1, templates), rule=rule)

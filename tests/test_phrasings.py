@@ -191,12 +191,12 @@ def test_the_sentence_of_score_compare_and_the_page(write, tmp_path):
     first, second = write("first", 1, 5, 1.0), write("second", 2, 5, 1.0)
     row = cs.score(first).metrics.filter(metric="mean_accuracy", over="all").to_dicts()[0]
     ends = "{:.1f} and {:.1f} %".format(*(100 * row[f"{of}_phrasings"] for of in ("low", "high")))
-    sentence = f"With other phrasings mean accuracy may lie between {ends}, consistency between "
+    sentence = f"With other phrasings mean accuracy may be between {ends}, consistency between "
     assert sentence in " ".join(repr(cs.score(first).summary).split())
     cs.write_report([first], tmp_path / "page.html")
     assert sentence in (tmp_path / "page.html").read_text()
     shown = " ".join(repr(cs.compare(first, second)).split())
-    assert "With other phrasings the difference in mean accuracy may lie between -" in shown
+    assert "With other phrasings the difference in mean accuracy may be between -" in shown
     few = cs.score(write("few", 1, 3))
     assert "phrasings" not in repr(few.summary)
 

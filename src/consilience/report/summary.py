@@ -193,7 +193,7 @@ def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
             number_text(row[end], "points" if is_difference else "share") for end in OVER_PHRASINGS
         )
         parts.append(
-            f"{label_of(row['metric']).lower()} {'may lie ' * (not parts)}between "
+            f"{label_of(row['metric']).lower()} {'may be ' * (not parts)}between "
             + " and ".join(ends)
         )
     parts[:1] = [f"{part} {'points' if is_difference else '%'}" for part in parts[:1]]

@@ -167,7 +167,8 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     assert_same_model(chat, place / "adapter", place / "model")
     files = [*place.glob("*/*.safetensors")]
     assert {oct(file.stat().st_mode)[-3:] for file in files} == {"644"} and len(files) == 2
-    assert f"base_model: {chat}" in (place / "adapter" / "README.md").read_text()
+    card = (place / "adapter" / "README.md").read_text()
+    assert f"base_model: {chat}" in card and "More Information Needed" not in card
 
     def again(*args, **kwargs):
         raise AssertionError("trained again")

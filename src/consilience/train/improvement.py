@@ -32,6 +32,7 @@ from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, refuse_device
 from consilience.train.consistency import (
+    PIPELINES,
     SAMPLE_SEED,
     TIE_METRIC,
     Training,
@@ -40,9 +41,6 @@ from consilience.train.consistency import (
     train,
 )
 from consilience.types import Suite
-
-PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
-"""The pipeline of transformers that loads a trained model, by its kind."""
 
 MARGIN = 2.0
 """A harm is ruled out where the 95 % interval of a loss ends within this many points."""

@@ -218,8 +218,8 @@ def test_a_template_shows_the_sentence_and_the_candidates():
     )
     assert seen[0] == "Choose from 6379, 5432, 3306: Redis listens on port ___."
     refused("the template 'x'; expected a text with", cs.evaluate, PORTS, reply, template="x")
-    refused("a function has no vocabulary", cs.evaluate, PORTS, reply, candidates="vocabulary")
-    refused("no vocabulary", lambda: list(Baseline("majority", 0, "facts").score([], None)))
+    refused("of a function; expected a masked", cs.evaluate, PORTS, reply, candidates="vocabulary")
+    refused("of a baseline", lambda: list(Baseline("majority", 0, "facts").score([], None)))
 
 
 def by_order(pair):

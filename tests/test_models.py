@@ -323,7 +323,7 @@ def test_baselines(model_folder):
     assert answers("random") == answers("random") != answers("random", seed=1)
     assert set(answers("random")) == set("abc")
     for name in ("baseline:majority", str(model_folder("t5")), str(model_folder("gpt2"))):
-        refused("no vocabulary", lambda name=name: list(load_model(name).score(queries, None)))
+        refused("a masked model", lambda name=name: list(load_model(name).score(queries, None)))
     refused("--dtype with a baseline model", load_model, "baseline:oracle", dtype="float16")
 
 

@@ -60,8 +60,8 @@ class Chooser:
 def given(candidates: Candidates | None, model: str) -> Candidates:
     """The candidates of facts; None, for the whole vocabulary, raises."""
     if candidates is None:
-        todo = "Ask it with --candidates objects."
-        raise ConsilienceError(f"{model} has no vocabulary", todo=todo)
+        found, todo = f"the whole vocabulary of {model}", "Ask it with --candidates objects."
+        raise ConsilienceError(found, expected="a masked model", todo=todo)
     return candidates
 
 

@@ -253,10 +253,9 @@ def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) ->
 
 
 def refuse_device(options: ImproveOptions | FinetuneOptions) -> None:
-    """Refuse a device that does not exist, and several processes: a training has one device.
+    """Refuse a missing device, several processes, and ``--bf16`` that no instruction multiplies.
 
-    Without instructions for bfloat16, which only a newer torch knows of, ``--bf16`` is 10 times
-    as slow.
+    A training has one device. A torch that does not tell instructions passes.
     """
     device = find_device(options.device)
     known: Any = getattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})()

@@ -322,15 +322,14 @@ def test_validation_relations_with_several_right_answers_are_refused(validation,
     )  # fmt: skip
 
 
+def test_an_update_has_at_most_the_facts_that_there_are(bert):
+    steps, fewer = (steps_of(bert, train_facts=3, batch_size=size) for size in (3, 64))
+    assert [*map(len, steps.steps)] == [*map(len, fewer.steps)] == [3] * 2
+    assert (steps.turns, steps.interval) == (fewer.turns, fewer.interval)
+
+
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
     spec = model_folder("bert")
-    refused(
-        "8 facts of a relation; expected 9 or more",
-        train,
-        spec,
-        tmp_path / "few",
-        batch_size=9,
-    )
     mask = "is a seq2seq model; expected a causal or masked language model"
     refused(mask, train, model_folder("t5"), tmp_path / "o")
     refused("no such kind of model: 'packed:'.*'packaged'", train, "packed:smollm2", tmp_path / "o")

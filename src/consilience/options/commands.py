@@ -361,7 +361,7 @@ class ImproveOptions(Options):
     train_facts: Annotated[int, Option(
         "Facts or questions of each group to train on, at most.", min=1, is_rare=True)] = 100
     batch_size: Annotated[int, Option(
-        "Questions, or facts of each relation, in an update.", min=1, is_rare=True)] = 8
+        "Questions, or facts of each relation, in an update, at most.", min=1, is_rare=True)] = 8
     epochs: Annotated[int, Option("How often each is read.", min=1)] = 3
     learning_rate: Annotated[float | None, Option(
         "The highest learning rate [default: 6e-5 of facts; of questions 3e-4 with LoRA].", "R",

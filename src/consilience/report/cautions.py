@@ -250,7 +250,8 @@ def _noise(known: Known) -> Iterator[str]:
     if known.metrics is not None:
         measured = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR)
         floors |= zip(["the model"], measured.head(1).to_dicts(), strict=False)
-    for name, floor in sorted(floors.items(), key=lambda of: -of[1]["value"])[:1]:
+    changed_any = {name: of for name, of in floors.items() if of["value"] > 0}
+    for name, floor in sorted(changed_any.items(), key=lambda of: -of[1]["value"])[:1]:
         share = f"{100 * floor['value']:.1f} %"
         changed = f"{round(floor['value'] * floor['n'])} of {floor['n']} answers ({share})"
         what = f"Asked the same prompts again, {name} changed {changed}"

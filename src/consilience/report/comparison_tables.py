@@ -25,6 +25,7 @@ from consilience.report.metric_tables import (
 from consilience.report.summary import (
     FACT_ROWS,
     FORM_ROWS,
+    OF_JUDGES,
     VIOLATIONS,
     are_in_both_orders,
     over_phrasings,
@@ -154,8 +155,8 @@ def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> p
     measured = rows["metric"].unique(maintain_order=True).to_list()
     headlines = headline_metrics(aliases=True)  # determinism where nothing else is measured
     if by is None and words.over != "group" and "accuracy" in measured:
-        of_order = ["position_preference"] * are_in_both_orders(suite)
-        headlines = [*FACT_ROWS, *of_order, VIOLATIONS]
+        of_judges = [*OF_JUDGES] if are_in_both_orders(suite) else []
+        headlines = [*FACT_ROWS, *of_judges, VIOLATIONS]
     firsts = [name for name in FACT_ROWS if name in headlines]
     metrics = [name for name in dict.fromkeys([*firsts, *headlines]) if name in measured]
     if by in ("metric", "edit", "factor"):

@@ -197,13 +197,12 @@ class Training:
     def schedule(self, counts: Sequence[int]) -> tuple[int, int, int]:
         """Steps of an update, updates, and updates between two checkpoints.
 
-        ``counts``: of the facts of each training relation, or of all questions; too few raise.
+        ``counts``: of the facts of each training relation, or of all questions; none raise.
         """
-        options, batch = self.options, self.options.batch_size
-        if max(counts) < batch:
-            of = "questions with two variants" if self.asks_questions else "facts of a relation"
-            todo = "Lower --batch-size or train on more."
-            raise ConsilienceError(f"{max(counts)} {of}", expected=f"{batch} or more", todo=todo)
+        options, batch = self.options, min(self.options.batch_size, max(counts))
+        if not batch:
+            of = "question with two variants" if self.asks_questions else "fact"
+            raise ConsilienceError(f"no {of} to train on", todo="Train on more groups.")
         if self.asks_questions:
             updates = sum(counts) // batch * options.epochs
             return batch, updates, math.ceil(updates / 3)

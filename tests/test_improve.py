@@ -329,7 +329,6 @@ def test_an_update_has_at_most_the_facts_that_there_are(bert):
 
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
-    spec = model_folder("bert")
     mask = "is a seq2seq model; expected a causal or masked language model"
     refused(mask, train, model_folder("t5"), tmp_path / "o")
     refused("no such kind of model: 'packed:'.*'packaged'", train, "packed:smollm2", tmp_path / "o")

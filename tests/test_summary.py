@@ -233,10 +233,10 @@ def factors(rows):
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
       "agree in 20.0 % of pairs."]),
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)],
-     ["Which of order and paraphrase changes most is not shown: variants that differ in one "
+     ["It is open which of order and paraphrase changes answers more: variants that differ in one "
       "alone agree in 80.0 % and 90.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)],
-     ["Which of order and labels changes most is not shown: variants that differ in one alone "
+     ["It is open which of order and labels changes answers more: variants that differ in one alone "
       "agree in 50.0 % and 50.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)],
      ["The order of the options (order) changes answers: variants that differ in nothing else "

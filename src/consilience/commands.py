@@ -376,7 +376,7 @@ def reproduce_table(options: declared.ReproduceOptions) -> Output:
     return reproduction.reproduce(options, options.progress)
 
 
-suite_group = Group("suite", "List, make, check, rewrite, export and annotate suites.", program)
+suite_group = Group("suite", "Suites: list, check, rewrite, export them and more.", program)
 
 
 @suite_group.command("list", "suite list")

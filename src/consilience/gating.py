@@ -279,8 +279,11 @@ class Gate(Displayed):
             row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
-        path = shlex.quote(self.record["settings"]["run"])
-        answers = f"Answers: consilience report {path} --out report.html"
+        runs = [self.record["settings"][name] for name in ("baseline", "run")]
+        both = " ".join(shlex.quote(run) for run in runs if run)
+        answers = f"Answers: consilience report {both} --out report.html"
+        if runs[0]:
+            answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
             {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
             [table] if self.is_open else [table, answers], cautions=self.notes,

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from consilience.core.errors import ConsilienceError, missing_column
+from consilience.core.factors import FACTORS
 from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Choice, Question, as_string
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
@@ -192,9 +193,9 @@ def joined(
 ) -> tuple[pl.DataFrame, list[str]]:
     """The queries that were exported, with their answers, and notes.
 
-    Answers are found by ``id``, or by item and variant (and group); the position of a variant may
-    be in place of its name. One to no query raises. Items without an answer are left out; other
-    queries without one are ``excluded``.
+    Answers are found by ``id``, or by item and variant (and group); the position of a variant, or
+    columns of the factors that vary, may be in place of its name. One to no query raises. Items
+    without an answer are left out; other queries without one are ``excluded``.
     """
     given = pl.concat(parts, how="diagonal")
     if model and "model" in given.columns:
@@ -203,10 +204,14 @@ def joined(
         refuse_several(given["model"].drop_nulls().unique(), where)
     given = given.select(of for of in given.columns if given[of].null_count() < len(given))
     by = [name for name in (*KEY, NAME) if name in given.columns]
+    varied = [of for of in FACTORS if of in asked.columns and asked[of].n_unique() > 1]
     if "id" in given.columns and "id" in asked.columns:
         by = ["id"]
+    elif NAME not in by and varied and {"item", *varied} <= {*given.columns}:
+        by += varied
     elif not {"item", NAME} <= {*by}:
-        raise missing_column("id", given.columns, expected="id, or item and variant", where=where)
+        expected = f"id, or item and {' and '.join(varied) or 'variant'}"
+        raise missing_column("id", given.columns, expected=expected, where=where)
     elif not given[NAME].is_in(asked[NAME].implode()).any():
         place = pl.col(NAME).cast(asked.schema["variant_index"], strict=False)
         given, by = given.with_columns(variant_index=place), [*by[:-1], "variant_index"]

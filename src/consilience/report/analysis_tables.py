@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 import polars as pl
@@ -16,36 +14,19 @@ from consilience.core.factors import EXPECTATIONS, FACTORS
 from consilience.core.text import counted, truncated
 from consilience.metrics.statistics import CLEAR
 from consilience.report.comparison_tables import difference_columns
-from consilience.report.metric_tables import DIFFERENCE, P_HOLM, POINTS, metric_column
+from consilience.report.metric_tables import (
+    DIFFERENCE,
+    P_HOLM,
+    POINTS,
+    in_one_line,
+    metric_column,
+)
 from consilience.report.summary import FORM_ROWS
 from consilience.report.table import LOW_HIGH, Cell, Column, Columns, Table, Value, frame_table
 from consilience.suites.pairs import CALUM
 from consilience.types import SuiteWords
 
-SPECIAL_TOKENS = re.compile(
-    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
-    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
-)
-"""What chat templates put around the messages."""
-
-LONGEST_PROMPT = 400  # characters of a prompt that an example shows
 LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
-
-
-def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
-    """Each prompt in one line; of a long one the end.
-
-    ``shared``: without the lines that all prompts begin with, such as solved examples. The prompts
-    must then be of several questions.
-    """
-    bare = [SPECIAL_TOKENS.sub("\n", prompt).splitlines() for prompt in prompts]
-    split = [[line.strip() for line in lines if line.strip()] for lines in bare]
-    columns = zip(*split, strict=False) if shared else []
-    same = sum(1 for _ in takewhile(lambda lines: len(set(lines)) == 1, columns))
-    texts = [" / ".join(lines[same:]) for lines in split]
-    ends = [f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}" for text in texts]
-    both = zip(texts, ends, strict=True)
-    return [text if len(text) <= LONGEST_PROMPT else end for text, end in both]
 
 
 ANALYSES: Columns = {
@@ -262,7 +243,7 @@ def _most_changed(view: FactorTables) -> Iterator[str]:
     what += " most" * bool(others) + ": variants that differ in nothing else"
     if alike:
         both = " and ".join(row["factor"] for row in (first, *alike))
-        what = f"Which of {both} changes most is not shown: variants that differ in one alone"
+        what = f"It is open which of {both} changes answers more: variants that differ in one alone"
     yield f"{what} agree in {shares} of pairs."
 
 

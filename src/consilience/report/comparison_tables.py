@@ -10,15 +10,17 @@ import polars as pl
 from consilience.analysis.examples import KINDS_OF_FLIPS, LOST, WON
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import several_factors
-from consilience.core.text import counted
+from consilience.core.text import counted, truncated
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import headline_metrics, label_of, within
 from consilience.metrics.statistics import CLEAR, holm
 from consilience.report.metric_tables import (
     DIFFERENCE,
+    LONGEST,
     P_HOLM,
     POINTS,
     form_rows,
+    in_one_line,
     number_label,
     part_label,
 )
@@ -229,7 +231,12 @@ FLIPS: Columns = {
 }  # fmt: skip
 """Which answers differ between two runs (``FLIP_SCHEMA``)."""
 
-FLIPPED = ("second run", "group", "item", "variant", "gold", "first", "second", "flip")
+FLIPPED: Columns = {
+    "second run": Column("second run"), "group": Column("group", is_extra=True),
+    "asked": Column("asked"), "gold": Column("gold"), "changed": Column("changed", "count"),
+    "first": Column("first"), "second": Column("second"), "flip": Column("flip"),
+}  # fmt: skip
+"""The questions whose answers changed: how many did, and the most frequent change."""
 
 
 def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
@@ -253,14 +260,31 @@ def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
     return frame_table(rows, title, FLIPS, notes, blocks)
 
 
-def flipped_table(answers: pl.DataFrame, most: int | None = None) -> Table:
-    """The answers that changed, the first ``most`` of them."""
-    shown = answers.head(most or answers.height)
-    rest = answers.height - shown.height
-    notes = [f"{rest:,} more: compare --flips --format csv prints all."] * (rest > 0)
-    one = answers["second run"].n_unique() < 2
-    columns: Columns = {name: Column(name) for name in FLIPPED[one:]}
-    return frame_table(shown, "Changed answers", columns, notes)
+def flipped_table(answers: pl.DataFrame, suite: Suite, most: int | None = None) -> Table:
+    """The questions whose answers changed, those that lost most first: the first ``most``.
+
+    ``answers``: those that changed, with their ``prompt``.
+    """
+    key, change = ["second run", "group", "item"], ["gold", "first", "second", "flip"]
+    kinds = answers.group_by(*key, *change, maintain_order=True).agg(
+        pl.col("prompt").first(), n=pl.len()
+    )
+    n, is_lost = pl.col("n"), pl.col("flip") == LOST
+    items = kinds.sort("n", descending=True, maintain_order=True)
+    items = items.group_by(key, maintain_order=True).agg(
+        pl.col(*change, "prompt").first(), changed=n.sum(), lost=n.filter(is_lost).sum()
+    )
+    items = items.sort("lost", "changed", descending=True, maintain_order=True)
+    prompts = items["prompt"].fill_null("").to_list()
+    asked = [truncated(of, LONGEST) for of in in_one_line(prompts, shared=len(prompts) > 1)]
+    shown = items.with_columns(asked=pl.Series(asked, dtype=pl.String)).head(most or items.height)
+    shown = shown.with_columns(pl.when(pl.col("asked") == "").then("item").otherwise("asked"))
+    rest, word = items.height - shown.height, suite.words.item
+    notes = [f"{rest:,} more {word}s; --format csv has every answer."] * (rest > 0)
+    if items["second run"].n_unique() < 2:
+        shown = shown.drop("second run")
+    title = f"{word.capitalize()}s with changed answers: how many, and the most frequent change"
+    return frame_table(shown, title, FLIPPED, notes)
 
 
 def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:

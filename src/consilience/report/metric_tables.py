@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import polars as pl
@@ -39,12 +41,38 @@ OF_LANGUAGES = (
 )
 
 
+SPECIAL_TOKENS = re.compile(
+    r"<\|?(?:im_)?start\w*\|?>\w+"  # begins a turn, with its role
+    r"|<[|\uff5c][^<>\n]{1,40}[|\uff5c]>|</?s>|<(?:bos|eos|end_of_turn)>|\[/?INST\]"
+    r"|^(?:system|user|assistant): ",  # as a run keeps the messages that a server gets
+    re.MULTILINE,
+)
+"""What chat templates put around the messages."""
+
+LONGEST_PROMPT = 400  # characters of a prompt that an example shows
+
 ITEMS: Columns = {
     "group": Column("group", is_extra=True), "item": Column("item"), "asked": Column("asked"),
     "right": Column("right", "share"), "agree": Column("agree", "share"),
 }  # fmt: skip
 LONGEST = 60  # Characters of what was asked
 OF_ITEMS = "right: of its answers; agree: pairs of its variants"
+
+
+def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
+    """Each prompt in one line; of a long one the end.
+
+    ``shared``: without the lines that all prompts begin with, such as solved examples. The prompts
+    must then be of several questions.
+    """
+    bare = [SPECIAL_TOKENS.sub("\n", prompt).splitlines() for prompt in prompts]
+    split = [[line.strip() for line in lines if line.strip()] for lines in bare]
+    columns = zip(*split, strict=False) if shared else []
+    same = sum(1 for _ in takewhile(lambda lines: len(set(lines)) == 1, columns))
+    texts = [" / ".join(lines[same:]) for lines in split]
+    ends = [f"... {text[-LONGEST_PROMPT:].partition(' ')[2]}" for text in texts]
+    both = zip(texts, ends, strict=True)
+    return [text if len(text) <= LONGEST_PROMPT else end for text, end in both]
 
 
 def metric_column(name: str, bounds: tuple[str, str] | None = None) -> Column:

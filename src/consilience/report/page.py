@@ -52,7 +52,7 @@ from consilience.runs.run import Run
 from consilience.types import Suite
 
 NAMED = 3  # models in the title, sentences and tasks in the verdict
-MOST_FLIPS = 60  # answers that changed between runs
+MOST_FLIPS = 60  # questions whose answers changed between runs
 EACH = 3  # examples of a kind
 MOST_EXAMPLES = 12  # labels that changed, with their texts
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
@@ -362,7 +362,7 @@ def _differences(
     if flips and flips[1].height:
         yield comparisons.flip_verdict(flips[0], suite)
         yield comparisons.flip_table(flips[0], suite)
-        yield comparisons.flipped_table(flips[1], MOST_FLIPS)
+        yield comparisons.flipped_table(flips[1], suite, MOST_FLIPS)
 
 
 def _examples(runs: Sequence[RunView]) -> Iterator[Part]:

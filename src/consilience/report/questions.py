@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience.core.factors import Design
 from consilience.core.text import visible
-from consilience.report.analysis_tables import SPECIAL_TOKENS
+from consilience.report.metric_tables import SPECIAL_TOKENS
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE, LEFT_OUT = range(5)

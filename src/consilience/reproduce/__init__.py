@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -148,7 +147,7 @@ class Work:
         """What the function of a command gives; None in a dry run."""
         words = ["consilience", *command.split()]
         for name, option in parameters(cast(Any, type(options))).items():
-            if (value := getattr(options, name)) != option.default:
+            if (value := getattr(options, name)) != option.default or name == "model":
                 words += option.arguments(value)
         line = shlex.join(words)
         self.commands += [line] * (line not in self.commands)
@@ -167,7 +166,9 @@ class Work:
             model=spec, out=out, device=self.options.device, **{"suite": "pararel", **more}
         )
         if (Path(spec) / "run.json").is_file():
-            made: CountedRun | None = self.once(spec, partial(_counted, spec, options.suite))
+            made: CountedRun | None = self.once(
+                spec, lambda: count_run(run_of(spec, options.suite))
+            )
         else:
             made = self.call("probe", probe, options)
         if made and row != "majority":  # a baseline that is constant on purpose
@@ -190,11 +191,12 @@ class Work:
         return {row: f"unavailable: {'; '.join(why)}" for row, why in self.reasons.items()}
 
 
-def _counted(folder: str, suite: str) -> CountedRun:
+def run_of(folder: str, suite: str) -> Run:
+    """A run that a user has; one of another suite raises."""
     run = Run.open(folder)
     if run.suite.name != suite:
         raise ConsilienceError(f"a run of {run.suite.name}", expected=suite, where=folder)
-    return count_run(run)
+    return run
 
 
 def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from consilience.reproduce import (
     calum,
     paper_numbers,
     pararel,
+    run_of,
 )
 from consilience.suites import suite_folder
 from consilience.suites.question_suites import data_dir
@@ -281,6 +283,9 @@ def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str
         known = ", ".join(one.name for one in RECIPES.values() if one.added_rows)
         found = f"{options.name} takes no further model"
         raise ConsilienceError(found, expected=f"one of {known}")
+    for spec in added.values():
+        if (Path(spec) / "run.json").is_file() and "ParaRel" in recipes[0].needs:
+            run_of(spec, "pararel")
     papers = [(one, paper_numbers(one.table)) for one in recipes]
     rows = [row for one, paper in papers for row in (*one.models, *paper["row"])]
     taken = {

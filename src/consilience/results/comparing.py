@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,12 @@ from consilience.report.export import Displayed, Output, record_of
 from consilience.runs.run import Run
 from consilience.types import Suite
 
-SHOWN_FLIPS = 10  # changed answers that a terminal shows
+SHOWN_FLIPS = 20  # Questions with changed answers that a terminal shows
 ORDERS = ("order", "context")  # factors whose levels are letters
+NAMED_ALIKE = (
+    "Ask both with the same --suite, --data and --vary. Of tables name what is alike: "
+    "--columns item=NUMBER, in the questions of the suite, too."
+)
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,11 @@ class Common:
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",
-                todo="Probe all models with the same --suite, --data and --vary.",
+                todo=NAMED_ALIKE,
             )
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
+        for run in runs[1:]:
+            _refuse_texts_with_options(runs[0], run, variants)
         common = tuple(one.only(variants[one.id]) for one in suite if one.id in variants)
         suite = replace(suite, relations=common)
         is_whole = all(of.height == shared.height for of in tables.values())
@@ -80,6 +86,17 @@ class Common:
         }  # fmt: skip
         sizes = {label: of.height for label, of in tables.items()}
         return cls(runs, suite, answers, shared, sizes)
+
+
+def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) -> None:
+    """Raise where one run chose among options, and another has texts alone."""
+    for group in groups:
+        both = [(run.suite.relation(group).design.by_option, run.label) for run in (first, other)]
+        (_, without), (has_options, label) = sorted(both)
+        if both[0][0] != both[1][0] and has_options:
+            found = f"{without} has no options in {group}, and {label} has some"
+            todo = "Score it with them: --columns options=FIRST+SECOND, or --suite PROMPTS."
+            raise ConsilienceError(found, expected="options in both", todo=todo)
 
 
 def _named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
@@ -195,7 +212,7 @@ def flips_of(
     prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    shown = [flip_table(numbers, known.suite), flipped_table(changed, SHOWN_FLIPS)]
+    shown = [flip_table(numbers, known.suite), flipped_table(changed, known.suite, SHOWN_FLIPS)]
     return Output(
         {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, known.suite),
         cautions_on(known), {"run": _record(runs, known.suite)}, csv=changed,

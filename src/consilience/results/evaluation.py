@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from itertools import takewhile
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -336,10 +335,8 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             if (path / "run.json").exists():
                 first = {group.id: group.design.variants[0] for group in suite}
                 texts, keys = Run.open(path).texts(), items.select("group", "item").rows()
-                lines = [texts.get((*key, first[key[0]]), "").split("\n") for key in keys]
-                same = takewhile(lambda of: len({*of}) == 1, zip(*lines, strict=False))
-                before = min(len([*same]), *(len(of) - 1 for of in lines))  # of a chat
-                asked = [" ".join(of[before:]) for of in lines]
+                prompts = [texts.get((*key, first[key[0]]), "") for key in keys]
+                asked = metric_tables.in_one_line(prompts, shared=len(prompts) > 1)
                 items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
             table = metric_tables.item_table(items, f"{suite.name}: each {words.item}, in percent")
         case "form":

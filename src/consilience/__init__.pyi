@@ -12,6 +12,7 @@ from consilience.commands import analyze_factors as analyze_factors
 from consilience.commands import analyze_knowledge as analyze_knowledge
 from consilience.commands import analyze_patterns as analyze_patterns
 from consilience.commands import analyze_representations as analyze_representations
+from consilience.commands import analyze_rules as analyze_rules
 from consilience.commands import analyze_syntax as analyze_syntax
 from consilience.commands import analyze_tasks as analyze_tasks
 from consilience.commands import finetune as finetune

@@ -281,6 +281,17 @@ def analyze_factors(runs: declared.Runs, *, groups: declared.Groups = None) -> O
     return analyses.analyze_factors(runs, groups)
 
 
+@analyze_group.command("rules", "analyze rules runs/written --format csv")
+def analyze_rules(run: declared.RunPath) -> Output:
+    """Read the written replies of a run by other rules.
+
+    Each rule reads the same replies: those of --match, and those of other harnesses. How accuracy
+    and consistency change, and whether the rule or the variant changes more (docs/free-text.md).
+    """
+    from consilience.results import analyses
+    return analyses.analyze_rules(run)
+
+
 @analyze_group.command("syntax", "analyze syntax pararel --format csv")
 def analyze_syntax(suite: declared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.

@@ -110,12 +110,12 @@ def exact_parts(
     for outcome, values, means in outcomes:
         variation, of_factors = decompose(values, names)
         squares, ones = (means**2).sum(axis=1), np.ones(len(right))
-        share = partial(_share, has_items=outcome == "correctness")
+        finish = partial(share, has_items=outcome == "correctness")
         for effect, factors, part in _effects(variation, of_factors, names):
             columns = np.stack([part, variation, *means.T, squares, ones], axis=1)
             parts[(outcome, effect, factors), False] = Tally.of_values(clusters, part)
             parts[(outcome, effect, factors), True] = Tally.of_sums(
-                columns, share, clusters, len(right)
+                columns, finish, clusters, len(right)
             )
     return parts
 
@@ -145,7 +145,7 @@ def _effects(
     yield "within questions", (), variation
 
 
-def _share(sums: Any, *, has_items: bool) -> tuple[Any, Any]:
+def share(sums: Any, *, has_items: bool) -> tuple[Any, Any]:
     """A part and the variation; ``has_items``: with that between items, as far as it is positive.
 
     ``sums`` (..., column): of a part, the variation, the means, the sum of their squares, 1. The
@@ -230,14 +230,14 @@ def consistency_by_factor(grids: Mapping[str, Grid], design: FactorialDesign) ->
         if not pairs:
             continue
         of_pairs = {group: grid.only_pairs(pairs) for group, grid in grids.items()}
-        same, chance, corrected = (_pooled(of_pairs, name) for name in OF_PAIRS)
+        same, chance, corrected = (pooled(of_pairs, name) for name in OF_PAIRS)
         row = {"factor": factor, "levels": levels[factor], **asdict(same), "chance": chance.value}
         ends = {f"corrected_{end}": getattr(corrected, end) for end in ("low", "high")}
         rows.append({**row, "corrected": corrected.value, **ends})
     return pl.DataFrame(rows)
 
 
-def _pooled(grids: Mapping[str, Grid], metric: str) -> Estimate:
+def pooled(grids: Mapping[str, Grid], metric: str) -> Estimate:
     """A metric of all groups together."""
     counts = {group: METRICS[metric].count(grid) for group, grid in grids.items()}
     number = errors.pooled([(1, {of: tally for of, tally in counts.items() if tally})], Index())

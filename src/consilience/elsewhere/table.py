@@ -44,7 +44,7 @@ from consilience.core.text import counted, listed, visible
 from consilience.files.rows import different, joined, list_in, repeated, text_of
 from consilience.plans.asking import judge
 from consilience.plans.presentation import LABEL_STYLES, labels_of
-from consilience.plans.questions import SCHEMA, WRITTEN_COLUMNS, answered, item_of
+from consilience.plans.questions import SCHEMA, WRITTEN_COLUMNS, answered, choices_of, item_of
 from consilience.suites.pairs import is_task, load_task
 from consilience.suites.questions import SEPARATOR
 from consilience.types import WORDS, Candidates, Relation, Suite
@@ -70,7 +70,7 @@ WRONG = "(wrong by the record)"  # After an answer that is read as the gold
 ANSWERS: Mapping[str, Any] = {**SCHEMA, **WRITTEN_COLUMNS}
 READ = (
     "answer", "option", "shown", "label", "unmatched", "n_candidates", "logprob", "gold_logprob",
-    "gold_rank", "margin", "text_logprob", "gold_text_logprob", "option_scores",
+    "gold_rank", "margin", "text_logprob", "gold_text_logprob", "option_scores", "choices",
 )  # fmt: skip
 """The columns of the answers table that an answer itself decides."""
 OWN = ("asked", "evaluation_id", "left_out", "place", "reading", "right")
@@ -554,4 +554,5 @@ def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]
         return {}
     option = prompt.options[known[0]]
     written = {"option": option, "answer": question.options[option].text}
-    return {**written, "label": prompt.answers[known[0]], "n_candidates": len(texts)}
+    written |= {"label": prompt.answers[known[0]], "n_candidates": len(texts)}
+    return {**written, "choices": choices_of(prompt, question)}

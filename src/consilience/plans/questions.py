@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -421,13 +422,26 @@ def item_of(question: Question) -> Item:
     return Item(question.item, question.item, gold, options, gold_at)
 
 
-WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {"text": pl.String, "unmatched": pl.String}
+WRITTEN_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "text": pl.String, "unmatched": pl.String, "choices": pl.String
+}  # fmt: skip
 """Columns of written answers after those of ``QUESTION_COLUMNS``.
 
 ``text`` is what the model wrote. ``unmatched`` says why it is none of the options, or of an open
 question not the gold; it is null where it is one. ``answer`` is then the normalized text, with
-which the answers of other variants are compared, and ``option`` is null.
+which the answers of other variants are compared, and ``option`` is null. ``choices`` is what the
+text was compared with: a list in JSON, for each option in the order in which it was shown, or for
+the gold, of its label, empty for none, and its texts.
 """
+NOT_THE_GOLD = "not the gold"  # In ``unmatched``: what was found is not the gold
+
+
+def choices_of(prompt: Prompt, question: Question) -> str:
+    """The column ``choices`` of an answer to a question."""
+    choices = prompt.choices if question.options else (question.gold,)
+    labels = prompt.reply_labels or ("",) * len(choices)
+    rows = [[label, *one.texts] for label, one in zip(labels, choices, strict=True)]
+    return json.dumps(rows, ensure_ascii=False)
 
 
 def answered(
@@ -438,13 +452,15 @@ def answered(
     if not question.options:
         matched = match(text, [question.gold], rule)
         answer = question.gold.text if matched.position == 0 else matched.answer
-        reason = "not the gold" if matched.reason == NO_CHOICE else matched.reason
-        return {"answer": answer, "text": text, "unmatched": reason or None}
+        reason = NOT_THE_GOLD if matched.reason == NO_CHOICE else matched.reason
+        known = choices_of(prompt, question)
+        return {"answer": answer, "text": text, "unmatched": reason or None, "choices": known}
     matched = match(text, prompt.choices, rule, prompt.reply_labels)
     record: dict[str, object] = {
         "answer": matched.answer,
         "text": text,
         "unmatched": matched.reason or None,
+        "choices": choices_of(prompt, question),
         "n_candidates": len(prompt.choices),
     }
     if matched.position is not None:

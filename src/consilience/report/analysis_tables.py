@@ -247,6 +247,22 @@ def _most_changed(view: FactorTables) -> Iterator[str]:
     yield f"{what} agree in {shares} of pairs."
 
 
+RULES: Columns = {
+    "rule": Column("rule"), "value": metric_column("mean_accuracy", LOW_HIGH),
+    "consistency_value": metric_column("consistency", ("consistency_low", "consistency_high")),
+    "read": Column("read", "share"), "differ": Column("differ", "count"),
+    "share": Column("of all", "share", is_extra=True), "alone": Column("alone", "count"),
+}  # fmt: skip
+"""What each rule makes of the same replies."""
+
+OF_RULES = (
+    "the first rule is that of the run; read: replies in which the rule finds an answer; differ: "
+    "replies that it reads otherwise than the run did; alone: replies that only this rule reads"
+)
+RULE_PARTS: Columns = {"part": Column("part"), "value": Column("share", "share", bounds=LOW_HIGH)}
+OF_RULE_PARTS = "the rest is between questions; each of these rules counts once"
+
+
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
 

@@ -15,6 +15,7 @@ from consilience.analysis import examples, patterns
 from consilience.analysis.examples import OF_FACTS
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.patterns import correlation
+from consilience.analysis.rules import rule_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.elsewhere import open_run, open_runs
@@ -206,6 +207,18 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
     numbers = pl.concat(named, how="diagonal_relaxed")
     verdict = layouts.factor_verdict(views)
     return Output(tables, shown, verdict, layouts.view_notes(views), csv=numbers)
+
+
+def analyze_rules(path: str | Path) -> Output:
+    """What other rules read in the written replies of a run: ``rules, components``."""
+    run = open_run(path)
+    rules, components, verdict = rule_tables(run)
+    parts = "Shares of the variance of correctness, in percent"
+    shown = [
+        frame_table(rules, f"{run.label}, in percent", layouts.RULES, [layouts.OF_RULES]),
+        frame_table(components, parts, layouts.RULE_PARTS, [layouts.OF_RULE_PARTS]),
+    ]
+    return Output({"rules": rules, "components": components}, shown, [verdict])
 
 
 SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from zlib import crc32
 
 import polars as pl
 import pytest
@@ -32,19 +33,14 @@ RULES = [None, "exact", "contains", "number", "last-number", r"regex:([A-D])\b"]
 VARIED = {"order": "rotations", "labels": "A,a,1,none", "template": "plain,chat"}
 
 
-def writing():
-    """A function that writes the next of ``SAID``."""
-    texts = itertools.cycle(SAID)
-    return lambda prompt: next(texts)
+def said(prompt):
+    return SAID[crc32(str(prompt).encode()) % len(SAID)]
 
 
 def the_rule_reproduces(run, rule):
     """Whether the rule of the run reads again what the run recorded, and is its first row."""
-    names = [
-        "option",
-        "unmatched",
-        pl.when(pl.col("gold_option").is_null()).then("answer").alias("of"),
-    ]
+    answer = pl.when(pl.col("gold_option").is_null()).then("answer")
+    names = ["option", "unmatched", answer.alias("of")]
     assert reread(run.answers, rule).select(names).equals(run.answers.select(names))
     assert cs.analyze_rules(run).tables["rules"]["rule"][0] == rule
 
@@ -54,7 +50,7 @@ def test_the_rule_of_the_run_gives_the_answers_that_it_recorded(rule, tmp_path):
     """Of a model asked here, and of a table, whatever is written and however options are shown."""
     for frame, usual in ((QUESTIONS, "exact"), (OPEN, "contains")):
         vary = VARIED if usual == "exact" else {"template": "plain,chat"}
-        run = cs.evaluate(pl.DataFrame(frame), writing(), vary=vary, generate=True, match=rule)
+        run = cs.evaluate(pl.DataFrame(frame), said, vary=vary, generate=True, match=rule)
         assert run.answers.height == (3 * 4 * 4 * 2 if usual == "exact" else 3 * 2)
         the_rule_reproduces(run, rule or usual)
         rows = [
@@ -70,20 +66,18 @@ def test_the_rule_of_the_run_gives_the_answers_that_it_recorded(rule, tmp_path):
     the_rule_reproduces(cs.score(pl.DataFrame(pairs), match=rule), rule or "exact")
 
 
-@pytest.mark.parametrize(
-    ("rule", "reply", "texts", "labels", "position"), cases("rules_of_harnesses")
-)
-def test_what_the_rules_of_harnesses_read(rule, reply, texts, labels, position):
-    assert read_by(rule, reply, [*map(Choice, texts)], [*labels]).position == position
+@pytest.mark.parametrize(("rule", "reply", "texts", "labels", "at"), cases("rules_of_harnesses"))
+def test_what_the_rules_of_harnesses_read(rule, reply, texts, labels, at):
+    assert read_by(rule, reply, [*map(Choice, texts)], [*labels]).position == at
 
 
-def table(*replies, **more):
+def table(*replies):
     """Two questions in two templates, the right options A and B."""
     golds = {"one": "Paris", "two": "Rome"}
     asked = itertools.product(golds, "xy")
     return [
         {"item": item, "template": template, "gold": golds[item], "options": '["Paris", "Rome"]',
-         "answer": reply, **more} for (item, template), reply in zip(asked, replies, strict=True)
+         "answer": reply} for (item, template), reply in zip(asked, replies, strict=True)
     ]  # fmt: skip
 
 
@@ -104,8 +98,8 @@ def test_the_numbers_of_a_small_table(consilience, tmp_path):
     ]  # fmt: skip
     assert found.verdict == [
         "Under another rule accuracy would be 0.0 to 100.0 % (exact: 75.0 %); 4 of 4 replies are read "
-        "otherwise by at least one rule; the rule moves accuracy by 100.0 points, the variant by 50.0 "
-        "points."
+        "otherwise by at least one rule, 0 as another answer; the rule moves accuracy by 100.0 points, "
+        "the variant by 50.0 points."
     ]
     again = cs.analyze_rules(cs.score([{**row, "item": row["item"] + "!"} for row in rows[::-1]]))
     for name, frame in found.tables.items():
@@ -137,30 +131,19 @@ def test_the_parts_of_the_variance_by_hand():
 
 def test_verdicts_of_records_are_a_row_of_their_own(tmp_path):
     """They count, and no rule gives them; where all rules agree, the sentence says so."""
-    options = ["oak", "elm"]
-    records = [eee(name, "oak", ["oak"], right=name == "a", choices=options) for name in "abc"]
+    of = {"choices": ["oak", "elm"]}
+    records = [eee(name, "oak", ["oak"], right=name == "a", **of) for name in "abc"]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, records)))
     rules = cs.analyze_rules(tmp_path / "log.jsonl").tables["rules"]
     assert rules["rule"].to_list()[:2] == [RECORDED, "exact"]
     assert rules["value"].to_list()[:2] == [pytest.approx(1 / 3), 1.0]
-    found = cs.analyze_rules(
-        cs.score([{"item": name, "gold": "oak", "answer": "oak"} for name in "ab"])
-    )
+    rows = [{"item": name, "gold": "oak", "answer": "oak"} for name in "ab"]
+    found = cs.analyze_rules(cs.score(rows))
     assert "; 0 of 2 replies are read otherwise" in found.verdict[0]
     assert found.tables["components"]["value"].is_nan().all(), "nothing varies"
 
 
 def test_runs_without_replies_are_refused(consilience, tmp_path):
-    output(
-        consilience,
-        "probe",
-        "-m",
-        "baseline:first",
-        "-s",
-        "mini-questions",
-        "-n",
-        "1",
-        "--out",
-        "run",
-    )
+    asked = ("--model", "baseline:first", "--suite", "mini-questions", "--limit", "1")
+    output(consilience, "probe", *asked, "--out", "run")
     assert "no written replies" in refusal(consilience, "analyze", "rules", "run")

@@ -21,7 +21,6 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import LETTERS
 from consilience.core.free_text import Match
 from consilience.core.items import Choice, Floats
-from consilience.core.text import counted
 from consilience.metrics.errors import estimates
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import Clusters, Grid, Tally
@@ -155,6 +154,7 @@ def rule_tables(run: Run) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     replies = [table.drop_nulls("text") for table in tables.values()]
     readings = [of.select(READING).to_series() for of in replies]
     differ = np.stack([of.ne_missing(readings[0]) for of in readings])
+    other = np.any([(of != readings[0]).fill_null(value=False) for of in readings], axis=0)
     is_read = pl.col("unmatched").fill_null(NOT_THE_GOLD) == NOT_THE_GOLD
     read = np.stack([of.select(is_read).to_series() for of in replies])
     rules = pl.DataFrame({
@@ -172,8 +172,9 @@ def rule_tables(run: Run) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     verdict = (
         f"Under another rule accuracy would be {min(others):.1f} to {max(others):.1f} % "
         f"({rules['rule'][0]}: {own:.1f} %); {differ.any(axis=0).sum():,} of "
-        f"{counted(differ.shape[1], 'reply', 'replies')} are read otherwise by at least one rule; "
-        f"the rule moves accuracy by {moved:.1f} points, the variant by {by_variant:.1f} points."
+        f"{differ.shape[1]:,} replies are read otherwise by at least one rule, "
+        f"{other.sum():,} as another answer; the rule moves accuracy by {moved:.1f} points, the "
+        f"variant by {by_variant:.1f} points."
     )
     return rules, variance_by_rule([[of[group] for of in grids] for group in grids[0]]), verdict
 

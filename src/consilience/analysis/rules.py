@@ -1,7 +1,4 @@
-"""The scoring rule as a factor: other rules read the written replies of a run.
-
-They are the rules of ``core/free_text.py`` and those that public harnesses use.
-"""
+"""The scoring rule as a factor: other rules, ours and others', read the replies of a run."""
 
 from __future__ import annotations
 
@@ -66,10 +63,7 @@ def closest(reply: str, choices: Choices, labels: Labels) -> int:
 HARNESSES: Mapping[str, Callable[[str, Choices, Labels], int | None]] = {
     "strict": strict, "first-letter": first_letter, "answer-line": answer_line, "closest": closest,
 }  # fmt: skip
-"""The rules of harnesses: the position of the choice that a reply is, None where it is none.
-
-They get the reply as it was written, without outer spaces. Only ``strict`` takes open questions.
-"""
+"""The rules of harnesses: which choice a reply is, as it was written without outer spaces."""
 
 RECORDED = "recorded"  # In place of a rule, where none gives what was recorded
 

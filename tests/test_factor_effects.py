@@ -251,7 +251,10 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     assert float(numbers["one", "levels", "orderABC"]["n"]) == 5
     effects = {(row["outcome"], row["effect"]) for row in rows}
     assert {("answer", "main"), ("correctness", "within questions")} <= effects
-    for name, begins in (("latex", "% needs"), ("md", "* one: Which of order and paraphrase")):
+    for name, begins in (
+        ("latex", "% needs"),
+        ("md", "* one: It is open which of order and paraphrase"),
+    ):
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
 
 

@@ -79,7 +79,7 @@ def test_every_table_has_the_words_of_questions(consilience, probed, by):
 
 @pytest.mark.parametrize(("options", "message"), [
     *(((option, "a=b"), f"{option} with a run; expected a file of answers")
-      for option in ("--match", "--out", "--suite", "--columns", "--model")),
+      for option in ("--out", "--suite", "--columns", "--model")),
     (("--by", "edit"), "--by edit with the suite 'quiz'; expected --by group, factor, variant, metric or item"),
 ])  # fmt: skip
 def test_options_that_a_run_does_not_have_are_not_ignored(consilience, probed, options, message):

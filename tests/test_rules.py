@@ -108,6 +108,18 @@ def test_the_numbers_of_a_small_table(consilience, tmp_path):
     text = output(consilience, "analyze", "rules", "rows.json")
     assert "Shares of the variance of correctness" in text
     assert output(consilience, "analyze", "rules", "rows.json", "--format", "csv").count("\n") == 7
+    output(consilience, "score", "rows.json", "--out", "kept")
+    of_file, of_run = (
+        output(
+            consilience, "score", path, "--match", "contains", "--by", "metric", "--format", "csv"
+        )
+        for path in ("rows.json", "kept")
+    )
+    assert (
+        of_file
+        == of_run
+        != output(consilience, "score", "kept", "--by", "metric", "--format", "csv")
+    )
 
 
 def test_the_parts_of_the_variance_by_hand():

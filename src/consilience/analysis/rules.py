@@ -103,6 +103,17 @@ def reread(answers: pl.DataFrame, rule: str) -> pl.DataFrame:
     return answers.with_columns(pl.DataFrame(rows, kinds, orient="row"))
 
 
+def written_answers(run: Run) -> pl.DataFrame:
+    """The answers of a run that keeps its replies; another run raises."""
+    answers = run.answers
+    has_replies = {"text", "choices"} <= {*answers.columns} and answers["text"].count()
+    if not has_replies or answers["text"].count() > answers["choices"].count():
+        found, expected = "no written replies", "those of probe --generate, or of a table of texts"
+        todo = "Replies of earlier versions do not say what they were compared with: ask again."
+        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
+    return answers
+
+
 def by_rule(answers: pl.DataFrame, named: str) -> dict[str, pl.DataFrame]:
     """The answers by each rule that fits, that of the run first, as they were recorded.
 
@@ -132,12 +143,7 @@ READING = pl.coalesce(
 
 def rule_tables(run: Run) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     """A row a rule, that of the run first; the parts of the variance of correctness; a sentence."""
-    answers = run.answers
-    has_replies = {"text", "choices"} <= {*answers.columns} and answers["text"].count()
-    if not has_replies or answers["text"].count() > answers["choices"].count():
-        found, expected = "no written replies", "those of probe --generate, or of a table of texts"
-        todo = "Replies of earlier versions do not say what they were compared with: ask again."
-        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
+    answers = written_answers(run)
     tables = by_rule(answers, run.settings["writing"]["match"])
     every = [CheckedAnswers(table, run.suite) for table in tables.values()]
     grids = [{of.id: one.views(of, "strict")["pairs"] for of in one.relations} for one in every]

@@ -15,6 +15,7 @@ import polars as pl
 
 from consilience import probing
 from consilience.analysis.patterns import pattern_table
+from consilience.analysis.rules import reread, written_answers
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
 from consilience.core.text import names_a_file
 from consilience.elsewhere import kept, made_of
@@ -135,11 +136,13 @@ def scored(options: ScoreOptions) -> CountedRun:
     """The numbers of a run, counted again, or of answers of other programs."""
     path = options.answers
     if (path / "run.json").exists():
-        for name in ("columns", "suite", "model", "match", "out"):
+        for name in ("columns", "suite", "model", "out"):
             if getattr(options, name):
                 found, todo = f"--{name} with a run", f"Leave --{name} out."
                 raise ConsilienceError(found, expected="a file of answers", todo=todo)
-        return counted_again(Run.open(path).named_by_model(), options.protocol)
+        run = Run.open(path).named_by_model()
+        answers = reread(written_answers(run), options.match) if options.match else None
+        return counted_again(run, options.protocol, answers)
     with TemporaryDirectory(prefix="consilience-") as temporary:
         made = made_of(options)
         run = kept(made, options, options.out or Path(temporary, "run")).named_by_model()

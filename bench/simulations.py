@@ -9,6 +9,7 @@ by its name, so it is the same alone. Tests draw 999 permutations.
 
 from __future__ import annotations
 
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,14 +25,13 @@ from scipy.special import expit, stdtr
 
 from consilience.analysis.factor_effects import exact_parts
 from consilience.core import factors as core
-from consilience.core.factors import WHOLE, Factor, FactorialDesign
+from consilience.core.factors import SAMPLED, WHOLE, Factor, FactorialDesign
 from consilience.core.items import Floats, Ints
 from consilience.gating import Rule
 from consilience.metrics import differences, errors, statistics
 from consilience.metrics.errors import Index, Number, Tallies, Terms
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
-from consilience.results import sameness
 
 statistics.PERMUTATIONS = 999
 
@@ -587,41 +587,6 @@ def gates() -> Iterator[Row]:
         yield Row(f"{metric}, {design}", partial(judged, design, metric))
 
 
-def one_model(floor: float, gap: float, items: int, generator: Random) -> Mapping[str, float]:
-    """Verdicts of ``--same 2`` on two runs in four variants, with noise floors of 256 prompts.
-
-    ``floor``: how often a model changes its answers, all in a fifth of the items. ``gap``: the true
-    difference beyond it, in half of the variants of the items that have it.
-    """
-    shape, noisy = (items, 4), generator.random((items, 1)) < 0.2
-    moved = generator.random((items, 1)) < 2 * gap / (1 - floor)
-    moved = np.where(moved & (generator.random(shape) < 0.5), 1.0, 0.0)
-
-    def answered(usual: Any) -> Floats:
-        is_other = noisy & (generator.random(shape) < 1 - (1 - 5 * floor) ** 0.5)
-        return np.where(is_other, 2 + generator.random(shape), usual)
-
-    first, second = answered(0.0), answered(moved)
-    floors = []
-    for usual, run in ((0.0, first), (moved, second)):
-        asked = np.zeros(4 * items, dtype=np.bool_)
-        asked[generator.choice(4 * items, min(256, 4 * items), replace=False)] = True
-        asked = asked.reshape(shape)
-        counts = [((run != answered(usual)) & asked).sum(axis=1), asked.sum(axis=1)]
-        hits, total = (of[asked.any(axis=1)] for of in counts)
-        floors.append(errors.estimates({"": tally(hits, total)})[""])
-    differ = sameness.share(tally((first != second).sum(axis=1), 4))
-    verdict = sameness.verdict_of(sameness.beyond_noise(differ, floors), -np.inf, 0.02)
-    return {"same": verdict == sameness.SAME, "different": verdict == sameness.DIFFERENT}
-
-
-def same() -> Iterator[Row]:
-    """Models whose answers differ by a known share, beyond what each changes by itself."""
-    for floor, gap, items in product((0, 0.02, 0.1), (0, 0.01, 0.02, 0.05), (40, 200, 1000)):
-        name = f"noise floor {100 * floor:g} %; differs by {100 * gap:g} points; questions={items}"
-        yield Row(name, partial(one_model, floor, gap, items))
-
-
 DESIGN = FactorialDesign.full([
     Factor("paraphrase", ("1", "2", "3")), Factor("labels", ("A", "1")),
     Factor("order", ("ABCD", "BCDA", "CDAB", "DABC")),
@@ -711,59 +676,109 @@ PHRASED: Mapping[str, tuple[float, float, float]] = {
 }  # fmt: skip
 """The mean utility of the right option among four, and the deviations by which a phrasing moves it
 and the options."""
+ALIKE = [(24, (4,)), (200, (4,)), (60, (5,)), (60, (10,)), (60, (30,)), (60, (100,))]
+"""Numbers of questions, and of phrasings by each factor."""
 
 
 def phrased(
-    metric: str, kind: str, size: int, phrasings: int, runs: int, generator: Random
-) -> Terms:
-    """Questions in phrasings that are a sample, in a run or in two equally good ones."""
+    metric: str, kind: str, levels: Sequence[int], groups: int, size: int, generator: Random,
+    runs: int,
+) -> Sequence[Mapping[str, Grid]]:  # fmt: skip
+    """Questions in phrasings that are a sample, of a run or of two equally good ones.
+
+    ``levels``: of each factor. ``groups`` > 1: relations with patterns of their own.
+    """
     (mean, of_right, of_each), normal = PHRASED[kind], generator.normal
-    many, common = size if kind.endswith("its own") else 1, runs > 1
-    parts = [normal(size=(size, 1, 4)), normal(size=(many, phrasings, 4)) * of_each,
-             normal(size=(many, phrasings, 1)) * of_right]  # fmt: skip
-    if "bad" in kind:
-        parts[2] = np.where(generator.random(parts[2].shape) < 0.1, -3, 0.3) * of_right
-    tallies = list[Tally]()
-    for _ in range(runs):
-        of_run = [
-            normal(0, scale, of.shape) for scale, of in zip((1, of_each, 0), parts, strict=True)
-        ]
-        own, each, right = (
-            0.7 * of + 0.714 * other if common and other.any() else of
-            for of, other in zip(parts, of_run, strict=True)
-        )
-        total = own + each + normal(0, 0.7, (size, phrasings, 4))
-        total[..., :1] += mean + right
-        levels = {"template": [str(at) for at in range(phrasings)]}
-        grid, count = grid_of(total.argmax(axis=2), levels=levels), partial(counted, metric)
-        without = {key: count(rest) for key, rest in grid.without_levels().items()}
-        tallies.append(replace(count(grid), without=without))
-    return terms_of(*tallies)
+    many, orders = size if "its own" in kind else 1, 1 + (metric == "position_preference")
+    cells = np.repeat([*np.ndindex(*levels)], orders, axis=0)
+    order, golds = np.resize(np.arange(orders), len(cells)), np.arange(size)[:, None] % 4
+    positions = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+    more: dict[str, Any] = {
+        "phrasings": {name: of.tolist() for name, of in zip(SAMPLED, cells.T, strict=False)},
+        "places": Places(np.full(size, 4), np.tile(order, (size, 1)), positions),
+        "orders": np.arange(len(cells)).reshape(-1, 2) if orders > 1 else None,
+    }
+
+    def effects(options: int, draw: Callable[..., Floats] = normal) -> Floats:
+        """Those of all factors together (question or 1, variant, option)."""
+        drawn = zip(levels, cells.T, strict=True)
+        parts = [draw(size=(many, of, options))[:, at] for of, at in drawn]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def far(size: tuple[int, ...]) -> Floats:
+        return np.where(generator.random(size) < 0.1, -3.0, 0.3)
+
+    answered = [dict[str, Grid]() for _ in range(runs)]
+    for group in map(str, range(groups)):
+        shared = normal(size=(size, 1, 4)), effects(4)
+        right = mean + of_right * effects(1, far if "bad" in kind else normal)
+        right, first = right + normal(0, 0.5) * (groups > 1), 0.4 + of_right * effects(1)
+        for run in answered:
+            own = zip(shared, (normal(size=(size, 1, 4)), effects(4)), strict=True)
+            item, each = (0.7 * of + 0.714 * other if runs > 1 else of for of, other in own)
+            total = item + of_each * each + normal(0, 0.7, (size, len(cells), 4))
+            total = total + (np.arange(4) == golds[..., None]) * right
+            if orders > 1:
+                total = total + (positions[order] == 0) * first
+            run[group] = grid_of(total.argmax(axis=2), golds, clusters(size, 1, group), **more)
+    return answered
+
+
+def recounted(metric: str, runs: Sequence[Mapping[str, Grid]]) -> Terms:
+    """The number of one run, or the difference of two, with what it is without each phrasing."""
+    terms = []
+    for weight, run in zip((-1.0, 1.0)[-len(runs) :], runs, strict=True):
+        tallies, is_own = dict[str, Tally](), len(run) > 1
+        for name, grid in run.items():
+            of = replace(counted(metric, grid), has_own_phrasings=is_own)
+            tallies[name * is_own] = of if is_own else METRICS[metric].recounted(of, grid)
+        terms.append((weight, tallies))
+    return terms
 
 
 def with_phrasings(
-    metric: str, kind: str, size: int, phrasings: int, truth: float, generator: Random
+    metric: str, draw: Draw, groups: int, truth: float, generator: Random
 ) -> Mapping[str, float]:
     """Whether both intervals contain the true value, and whether equal models differ."""
-    draw = partial(phrased, metric, kind, size, phrasings)
-    one, two = number_of(draw(1, generator)), number_of(draw(2, generator))
-    low, high = one.interval_over_phrasings(METRICS[metric].bounds)
+    one, two = (recounted(metric, draw(generator, runs)) for runs in (1, 2))
+    over, bounds = "mean" if groups > 1 else "group", METRICS[metric].bounds
+    number, difference = number_of(one, over), number_of(two, over)
+    low, high = number.interval_over_phrasings(bounds)
+    is_inside = NAN if np.isnan(low) else float(low <= truth <= high)
+    p = np.fmax(p_of(two, metric, over), difference.p_over_phrasings())
     return {
-        "true value": truth, "these phrasings": contains(one, truth, METRICS[metric].bounds),
-        "phrasings like these": low <= truth <= high,
-        "equal models: p < .05": two.p_over_phrasings() < 0.05,
+        "true value": truth, "these phrasings": contains(number, truth, bounds),
+        "phrasings like these": is_inside, "equal models: p < .05": p < 0.05,
     }  # fmt: skip
 
 
+@cache
+def true_value(metric: str, kind: str, levels: Sequence[int], groups: int) -> float:
+    """The mean over many data sets."""
+    generator, values = random_for(f"{metric} {kind} {levels}"), []
+    for _ in range(4800 // math.prod(levels) // groups):
+        (run,) = phrased(metric, kind, levels, groups, 200, generator, 1)
+        tallies = {name: counted(metric, grid) for name, grid in run.items()}
+        values.append(errors.mean_value(tallies, (), NAN))
+    return float(np.mean(values))
+
+
 def phrasings() -> Iterator[Row]:
-    """Numbers whose phrasings are a sample."""
-    for metric, kind in product(("mean_accuracy", "consistency", COHEN), PHRASED):
-        many = (phrased(metric, kind, 200, 120, 1, random_for(str(at))) for at in range(20))
-        truth = float(np.mean([number_of(terms).value for terms in many]))
-        for size, count in ((24, 4), (60, 10), (60, 5), (60, 30), (200, 4), (200, 10)):
-            if metric != COHEN or size * count < 700:
-                name = f"{metric}: {kind}; questions={size}; phrasings={count}"
-                yield Row(name, partial(with_phrasings, metric, kind, size, count, truth))
+    """Numbers whose phrasings are a sample, also of two factors, and of each relation."""
+    two, some = ("mean_accuracy", "consistency"), ("middle", "strong")
+    cases = [
+        *product(two, PHRASED, ALIKE, [1]),
+        *product((COHEN, "label_kappa", "position_preference"), some, ALIKE[:1], [1]),
+        *product(two, some, [(60, (4, 5))], [1]),
+        *product(two, some, [(20, (5,))], [12]),
+    ]
+    for metric, kind, (size, levels), groups in cases:
+        name = f"{metric}: {kind}; questions={size}; phrasings={'x'.join(map(str, levels))}"
+        draw = partial(phrased, metric, kind, levels, groups, size)
+        is_alike = metric in two and len(levels) == groups == 1  # of any number of phrasings
+        truth = true_value(metric, kind, (40,) if is_alike else levels, groups)
+        row = partial(with_phrasings, metric, draw, groups, truth)
+        yield Row(name + f"; relations={groups}" * (groups > 1), row)
 
 
 TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
@@ -776,7 +791,6 @@ TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "different": ("statistics/power.csv", lambda: found(other())),
     "detectable": ("statistics/detectable.csv", detectable),
     "gates": ("statistics/gates.csv", gates),
-    "same": ("statistics/same.csv", same),
     "factors": ("factors/coverage.csv", factors),
     "violations": ("expectations/coverage.csv", violations),
     "phrasings": ("statistics/coverage-phrasings.csv", phrasings),

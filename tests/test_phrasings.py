@@ -1,17 +1,16 @@
 """Intervals over items and phrasings: what phrasings that were not asked add to the variance."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import consilience as cs
 from checks import refused
-from consilience.metrics.errors import Index, of_group, pooled
+from consilience.metrics.errors import Index, Phrasings, of_group, pooled
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
-from grids import grid_of, places_of
+from grids import drawn_facts, grid_of, places_of
 
 NAMES = ("mean_accuracy", "consistency", "corrected_consistency")
 RIGHT = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
@@ -20,15 +19,13 @@ RIGHT = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
 
 def tally_of(grid, metric="mean_accuracy"):
     """The tally with its recounts, as ``count`` makes it."""
-    counted = METRICS[metric].tally
-    without = {key: counted(rest) for key, rest in grid.without_levels().items()}
-    return replace(counted(grid), without=without)
+    return METRICS[metric].recounted(METRICS[metric].tally(grid), grid)
 
 
 def asked_in(answers, names=None, **more):
     """A grid (item, variant) of right answers (0) and others, each variant a template."""
-    levels = {"template": names or [f"t{at}" for at in range(len(answers[0]))]}
-    return grid_of(answers, levels=levels, **more)
+    phrasings = {"template": names or [f"t{at}" for at in range(len(answers[0]))]}
+    return grid_of(answers, phrasings=phrasings, **more)
 
 
 def number_of(*grids, metric="mean_accuracy"):
@@ -58,10 +55,32 @@ def test_the_variance_by_hand():
     assert number.phrasings.variance == pytest.approx(11 / 288)
     assert number.error**2 == pytest.approx(11 / 768)
     variance, freedom = number.phrasings.beside(number.error**2, number.clusters)
-    spread = (11 / 768) ** 2 / 3 + 11 / 288 * templates / 3
+    spread = (11 / 768) ** 2 / 3 + templates**2 / 3
     assert (variance, freedom) == pytest.approx((11 / 768 + 11 / 288, variance**2 / spread))
     low, high = number.interval_over_phrasings((0, 1))
-    assert [low, high] == pytest.approx([0.0933, 0.9412], abs=1e-3)
+    assert [low, high] == pytest.approx([0.0800, 0.9501], abs=1e-3)
+
+
+def test_degrees_of_freedom_are_at_least_the_fewest_of_a_part():
+    """Of 24 items in 4 phrasings: 1.1^2 / (1 / 23 + 10^2 / 3) is .04, but 3 are known."""
+    small = Phrasings(0.1, 10**2 / 3, 3)
+    assert small.beside(1.0, 24) == (1.1, 3)
+    assert small.beside(1.0, 3) == (1.1, 2)
+    assert Phrasings().beside(1.0, 24) == (1, pytest.approx(23))
+
+
+@pytest.mark.parametrize("metric", ["mean_accuracy", "consistency"])
+@pytest.mark.parametrize("compared", [None, [(0, at) for at in range(1, 12)]])
+@pytest.mark.parametrize("by_pair", [False, True])
+def test_counts_without_a_phrasing_are_those_of_the_other_variants(metric, compared, by_pair):
+    """Also of queries that were not asked, items that lack variants, and answers that are none."""
+    levels = {"template": [*"aaabbbcccddd"], "paraphrase": [*"wxyz" * 3]}
+    more = {"compared": compared, "by_pair": by_pair, "is_ragged": True, "phrasings": levels}
+    grid, count = drawn_facts(1, 300, 12, **more), METRICS[metric].tally
+    without = METRICS[metric].recounted(count(grid), grid).without
+    assert len(without) == 8
+    for key, kept in grid.kept.items():
+        np.testing.assert_array_equal(without[key].scores, count(grid.without(kept)).scores)
 
 
 @pytest.mark.parametrize("metric", NAMES)
@@ -136,9 +155,9 @@ def test_pairs_of_orders_stay_those_of_the_same_template():
         answers,
         places=places_of([2] * 30, orders),
         orders=pairs,
-        levels={"template": [*"aabbccdd"]},
+        phrasings={"template": [*"aabbccdd"]},
     )
-    rest = grid.without_levels()["template", "b"]
+    rest = grid.without(grid.kept["template", "b"])
     assert rest.orders.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert rest.answers.tolist() == answers[:, [0, 1, 4, 5, 6, 7]].tolist()
 
@@ -190,13 +209,13 @@ def write(tmp_path_factory):
 def test_the_sentence_of_score_compare_and_the_page(write, tmp_path):
     first, second = write("first", 1, 5, 1.0), write("second", 2, 5, 1.0)
     row = cs.score(first).metrics.filter(metric="mean_accuracy", over="all").to_dicts()[0]
-    ends = "{:.1f} and {:.1f} %".format(*(100 * row[f"{of}_phrasings"] for of in ("low", "high")))
-    sentence = f"With other phrasings mean accuracy may be between {ends}, consistency between "
+    ends = "{:.1f} to {:.1f} %".format(*(100 * row[f"{of}_phrasings"] for of in ("low", "high")))
+    sentence = f"With other phrasings (95 % CI): mean accuracy {ends}, consistency "
     assert sentence in " ".join(repr(cs.score(first).summary).split())
     cs.write_report([first], tmp_path / "page.html")
     assert sentence in (tmp_path / "page.html").read_text()
     shown = " ".join(repr(cs.compare(first, second)).split())
-    assert "With other phrasings the difference in mean accuracy may be between -" in shown
+    assert "With other phrasings (95 % CI): difference in mean accuracy -" in shown
     few = cs.score(write("few", 1, 3))
     assert "phrasings" not in repr(few.summary)
 

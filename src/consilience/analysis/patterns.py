@@ -158,13 +158,9 @@ def _without(grid: Grid) -> tuple[Floats, Floats]:
     variants = range(grid.answers.shape[1])
     shares = np.array([quotient(*pairs_with(at).sum(axis=1)) for at in variants])
     agreement = quotient(np.nansum(shares, axis=1), (~np.isnan(shares)).sum(axis=1))
-    without = np.zeros(len(shares))
-    for at in variants:
-        hits, total = np.array([grid.n_same, grid.n_both]) - pairs_with(at).sum(axis=2)
-        if not grid.by_pair:
-            hits, total = np.nan_to_num(quotient(hits, total)), total > 0
-        without[at] = quotient(hits.sum(), total.sum())
-    return agreement, without
+    others = 1 - np.eye(len(variants), dtype=np.float32)
+    hits, total = (of.sum(axis=1) for of in grid.votes_among(others))
+    return agreement, quotient(hits, total)
 
 
 def changes(edge: Edge) -> set[str]:

@@ -260,7 +260,7 @@ class Design:
 
     @property
     def phrasings(self) -> Mapping[str, tuple[str, ...]]:
-        """The levels of each variant by the factor, of the factors that are a sample."""
+        """The phrasing of each variant by the factor, of the factors that are a sample."""
         if not self.record:
             return {PATTERN: self.variants}
         return {name: of for name, of in self.levels.items() if name in SAMPLED}

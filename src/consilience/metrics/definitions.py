@@ -185,7 +185,8 @@ def accuracy(grid: Grid) -> Tally:
 
 @metric("pairs", "Consistency",
         "share of pairs of variants that get the same answer, right or wrong", level="headline",
-        by_edit=True, by_form=True, better="higher", over_phrasings=True)  # fmt: skip
+        by_edit=True, by_form=True, better="higher", over_phrasings=True,
+        among=Grid.votes_among)  # fmt: skip
 def consistency(grid: Grid) -> Tally:
     """Mean over items of the share of pairs of variants that get the same answer (Section 5.2).
 
@@ -347,6 +348,7 @@ def no_option(grid: Grid) -> Tally | None:
 @metric(
     "tuples", "Mean accuracy", "share of right answers among the answers in all variants",
     level="detail", better="higher", over_phrasings=True,
+    among=lambda grid, kept: (kept @ grid.right.T, kept @ grid.asked.T),
 )  # fmt: skip
 def mean_accuracy(grid: Grid) -> Tally:
     """Share of right answers among all answers, in all variants.

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from consilience.core.items import Bools, Floats, Ints
-from consilience.metrics.registry import Clusters, Tally, share_of
+from consilience.metrics.registry import Clusters, Tally, quotient, share_of
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
@@ -37,7 +37,8 @@ Terms = Sequence[tuple[float, Tallies]]
 """A number as a weighted sum: of one run ``[(1, run)]``, a difference of two ``[(-1, first), (1,
 second)]``."""
 
-Parts = tuple[Ints, Floats]  # Clusters, and contributions of theirs that sum to a number
+Parts = tuple[Floats, Sequence[tuple[Ints, Floats]]]
+"""A number in several counts (count,), and clusters with their influences (cluster, count)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +113,18 @@ class Phrasings:
     """What other phrasings than those that were asked add to the variance of a number."""
 
     variance: float = 0.0
-    spread: float = 0.0  # The sum of its parts, each squared over its degrees of freedom
+    spread: float = 0.0  # The sum of the variances over them, squared over degrees of freedom
+    freedom: int = 0  # The fewest degrees of freedom of a factor that adds to the variance
 
     def beside(self, variance: float, clusters: int) -> tuple[float, float]:
-        """The variance with that over clusters, and its degrees of freedom (Satterthwaite 1946)."""
+        """The variance with that over clusters, and its degrees of freedom (Satterthwaite 1946).
+
+        These are at least the fewest of any part.
+        """
         of_both = variance + self.variance
         spread = self.spread + variance**2 / max(1, clusters - 1)
-        return of_both, of_both**2 / spread if spread > 0 else 1.0
+        least = min(self.freedom, clusters - 1)
+        return of_both, max(least, of_both**2 / spread) if spread > 0 else 1.0
 
 
 @dataclass(slots=True)
@@ -225,44 +231,46 @@ def jackknife_error(falls: Floats, clusters: int) -> float:
     return math.sqrt((clusters - 1) / clusters * float((falls**2).sum()))
 
 
-def phrasings_of(terms: Terms, parts_of: Callable[[Terms], Parts]) -> Phrasings | None:
+def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> Phrasings | None:
     """What phrasings add: the variance that clusters have in common between phrasings.
 
     The jackknife over the m phrasings of a factor has the variance ``(m - 1) / m sum_j (v_j -
     mean)^2`` of the numbers v_j without each. Its part that clusters would have if they moved
-    independently of each other, ``n / (n - 1) sum_c`` of the same of their contributions, is in
-    the error over clusters already. The rest is added, if it is above 0: two-way clustering
-    (Cameron, Gelbach and Miller 2011), of linear numbers the variance component of a two-way
-    random-effects model. None unless every group has phrasings enough (``registry.LEVELS``).
-
-    ``parts_of``: the clusters of a number, and contributions of theirs that sum to it.
+    independently of each other, ``n / (n - 1) sum_c`` of the same of their influences, is in the
+    error over clusters already. The rest is added, if it is above 0: two-way clustering (Cameron,
+    Gelbach and Miller 2011), of linear numbers the variance component of a two-way random-effects
+    model. None unless every group has phrasings enough (``registry.ENOUGH``).
     """
     tallies = [tally for _, of in terms for tally in of.values()]
     every = dict.fromkeys(key for tally in tallies for key in tally.without)
     if not all(tally.without for tally in tallies):
         return None
-    variance = spread = 0.0
+    variance, spread, freedom = 0.0, 0.0, 0
     for factor in dict.fromkeys(name for name, _ in every):
-        recounts = []
-        for key in (key for key in every if key[0] == factor):
-            rest = [(w, {g: of.without.get(key, of) for g, of in run.items()}) for w, run in terms]
-            if any(tally is None for _, run in rest for tally in run.values()):
-                return None
-            recounts.append(parts_of(rest))  # type: ignore[arg-type]
-        m, places = len(recounts), np.unique(np.concatenate([of for of, _ in recounts]))
-        moves = np.zeros((len(places), m))
-        for at, (of, parts) in enumerate(recounts):
-            moves[np.searchsorted(places, of), at] = parts
-        n, moves = len(places), (moves - moves.mean(axis=1, keepdims=True)) * math.sqrt((m - 1) / m)
-        common = moves.sum(axis=0)
-        of_levels = float((common**2).sum())
-        apart = float(((moves - common / n) ** 2).sum()) * n / max(1, n - 1)
-        if n < 2 or math.isnan(of_levels):
+        recounts = [
+            [(w, {g: of.without.get(key, of) for g, of in run.items()}) for w, run in terms]
+            for key in every
+            if key[0] == factor
+        ]
+        if any(of is None for rest in recounts for _, run in rest for of in run.values()):
             return None
+        values, parts = parts_of(recounts)  # type: ignore[arg-type]
+        places, m = np.unique(np.concatenate([of for of, _ in parts])), len(recounts)
+        if np.isnan(values).any() or len(places) < 2:
+            return None
+        moves = np.zeros((len(places), m))
+        for of, some in parts:
+            moves[np.searchsorted(places, of)] += some
+        of_levels, apart = (
+            float(((of - of.mean(axis=-1, keepdims=True)) ** 2).sum()) * (m - 1) / m
+            for of in (values, moves)
+        )
+        apart *= len(places) / (len(places) - 1)
         if of_levels > apart:
             variance += of_levels - apart
-            spread += (of_levels - apart) * of_levels / (m - 1)
-    return Phrasings(variance, spread)
+            spread += of_levels**2 / (m - 1)
+            freedom = min(freedom or m, m - 1)
+    return Phrasings(variance, spread, freedom)
 
 
 def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
@@ -299,10 +307,20 @@ def _pooled_phrasings(terms: Terms, index: Index) -> Phrasings | None:
     if len(terms[0][1]) > 1 and have_own_phrasings(terms):
         return None
 
-    def parts_of(rest: Terms) -> Parts:
-        value, influences = _pooled_influences(rest, index)
-        places, moves = influences.sums()
-        return places, moves + value / max(1, len(places))
+    def parts_of(recounts: Sequence[Terms]) -> Parts:
+        values, parts = np.zeros(len(recounts)), list[tuple[Ints, Floats]]()
+        for (weight, first), *runs in zip(terms, *recounts, strict=True):
+            sums = [[(of.hits, of.total) for of in run.values()] for _, run in runs]
+            hits, totals = np.array(sums).sum(axis=1).T
+            of_term = quotient(hits, totals)
+            values += weight * of_term
+            scale = weight / np.where(totals > 0, totals, 1)
+            for name, tally in first.items():
+                assert tally.clusters is not None, "is_known"
+                scores = np.array([run[name].scores for _, run in runs]).T
+                moves = tally.clusters.sums((scores[0] - scores[1] * of_term) * scale)
+                parts.append((index.places(tally.clusters), moves))
+        return values, parts
 
     return phrasings_of(terms, parts_of)
 
@@ -407,10 +425,12 @@ def _mean_phrasings(
     if have_own_phrasings(terms):
         return Phrasings()
 
-    def parts_of(rest: Terms) -> Parts:
-        shares = [*mean(rest, index, empty).by_group.values()]
-        is_known = len(shares) == len(groups)
-        return np.arange(len(groups)), np.array(shares if is_known else [NAN] * len(groups))
+    def parts_of(recounts: Sequence[Terms]) -> Parts:
+        numbers = [mean(rest, index, empty) for rest in recounts]
+        none = dict.fromkeys(groups, NAN)
+        shares = [of.by_group if len(of.by_group) == len(groups) else none for of in numbers]
+        moves = np.array([[*of.values()] for of in shares]).T
+        return moves.sum(axis=0), [(np.arange(len(groups)), moves - moves.mean(axis=0))]
 
     return phrasings_of([(w, {name: of[name] for name in groups}) for w, of in terms], parts_of)
 
@@ -450,7 +470,7 @@ def _parts(tally: Tally, empty: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its interval; NaN for no data or without an interval."""
+    """A number with its 95 % interval; NaN for no data or without an interval."""
 
     value: float
     low: float

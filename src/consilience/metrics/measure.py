@@ -180,17 +180,14 @@ def count(views: Mapping[View, Grid], relation: Relation) -> dict[Key, Tally]:
     tallies: dict[Key, Tally] = {}
     for of, make in makers.items():
         grid = make()
-        is_own, kind = PATTERN in grid.levels, of[0][0]
-        is_sampled = kind in ("whole", "factor") and any(
-            one.over_phrasings for _, one in metrics[of]
-        )
-        rest = grid.without_levels() if is_sampled and not relation.design.languages else {}
+        is_own, kind = PATTERN in grid.phrasings, of[0][0]
+        is_sampled = kind in ("whole", "factor") and not relation.design.languages
         for name, metric in metrics[of]:
             if (tally := metric.tally(grid)) is not None:
                 if metric.over_phrasings:
-                    cheap = {} if is_own and tally.sizes is not None else rest  # of relations
-                    without = {level: metric.tally(fewer) for level, fewer in cheap.items()}
-                    tally = replace(tally, without=without, has_own_phrasings=is_own)
+                    tally = replace(tally, has_own_phrasings=is_own)
+                    if is_sampled and (metric.among is not None or not is_own):
+                        tally = metric.recounted(tally, grid)
                 tallies[name, of[0]] = tally
     return tallies
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -71,8 +70,10 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
 
 View = Literal["tuples", "pairs"]  # Accuracy is counted on ``tuples``, agreement on ``pairs``
 
-LEVELS = range(4, 101)
+ENOUGH = range(4, 101)
 """How many phrasings show how much a number would change with others."""
+
+Kept = npt.NDArray[np.float32]  # 1 where a variant is kept, else 0 (level, variant)
 
 MOST_RECOUNTED = 2**22  # Answers of a group up to which it is counted without each phrasing
 
@@ -123,8 +124,8 @@ class Grid:
     by_pair: bool = False
     """Whether every pair of variants counts once, as in the released code; else every item does,
     and a pair as the share that it is of the pairs of its item."""
-    levels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The level of each variant by the factor, of the factors that are a sample of phrasings."""
+    phrasings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The phrasing of each variant by the factor, of the factors that are a sample."""
     places: Places | None = None  # Where options are shown; None but of questions with options
     orders: Ints | None = None  # The pairs of variants (pair, 2) that differ in the order alone
     distributions: Floats | None = None
@@ -218,12 +219,11 @@ class Grid:
         """How many pairs of an item have the same answer twice (item,)."""
         if self.compared is not None:
             return np.asarray(self.same.sum(axis=1))
-        items, variants = (self.asked & (self.answers >= 0)).nonzero()
-        words = self.answers.max(initial=0) + 1
-        keys, sizes = np.unique(items * words + self.answers[items, variants], return_counts=True)
-        same = np.zeros(len(self.answers), dtype=np.int64)
-        np.add.at(same, keys // words, sizes * (sizes - 1) // 2)
-        return same
+        answers = np.sort(np.where(self.asked, self.answers, -1), axis=1)
+        place = np.arange(answers.shape[1])
+        is_first = np.diff(answers, axis=1, prepend=-2) != 0
+        first = np.maximum.accumulate(np.where(is_first, place, 0), axis=1)
+        return np.asarray(((place - first) * (answers >= 0)).sum(axis=1))
 
     @cached_property
     def votes(self) -> Floats:
@@ -251,7 +251,7 @@ class Grid:
             asked=self.asked[:, chosen],
             compared=None,
             orders=None,
-            levels={name: [of[at] for at in chosen] for name, of in self.levels.items()},
+            phrasings={name: [of[at] for at in chosen] for name, of in self.phrasings.items()},
             places=None if self.places is None else self.places.only_variants(chosen),
             logprob=None if self.logprob is None else self.logprob[:, chosen],
             distributions=None if self.distributions is None else self.distributions[:, chosen],
@@ -264,37 +264,44 @@ class Grid:
         is_every = len(pairs) == len(variants) * (len(variants) - 1) // 2
         return every if is_every else replace(every, compared=places.reshape(-1, 2))
 
-    def without_levels(self) -> Mapping[tuple[str, str], Grid]:
-        """The grid without each level of the factors that are a sample, by factor and level.
+    @cached_property
+    def kept(self) -> Mapping[tuple[str, str], Bools]:
+        """The variants without a phrasing (variant,), by its factor and level.
 
-        Nothing unless each of them has ``LEVELS`` with equally many variants.
+        Nothing unless each factor that is a sample has ``ENOUGH`` with equally many variants.
         """
-        sizes = {
-            name: Counter(level for level, is_used in zip(of, self.used, strict=True) if is_used)
-            for name, of in self.levels.items()
-        }
-        is_large = self.answers.size > MOST_RECOUNTED
-        if is_large or any(
-            len(of) not in LEVELS or len({*of.values()}) > 1 for of in sizes.values()
-        ):
-            return {}
-        return {
-            (name, level): self._without([at for at, one in enumerate(of) if one == level])
-            for name, of in self.levels.items()
-            for level in sizes[name]
-        }
+        kept: dict[tuple[str, str], Bools] = {}
+        for name, levels in self.phrasings.items():
+            of = np.array(levels)
+            different, sizes = np.unique(of[self.used], return_counts=True)
+            if len(different) not in ENOUGH or np.ptp(sizes) or self.answers.size > MOST_RECOUNTED:
+                return {}
+            kept |= {(name, level): of != level for level in different.tolist()}
+        return kept
 
-    def _without(self, variants: Sequence[int]) -> Grid:
-        """The grid without some variants, and without the pairs that they are in."""
-        chosen = np.setdiff1d(np.arange(self.answers.shape[1]), variants)
+    def without(self, kept: Bools) -> Grid:
+        """Only the variants that are kept (variant,), and the pairs of two of them."""
+        place = np.cumsum(kept) - 1
 
         def pairs(of: Ints | None) -> Ints | None:
-            return (
-                of if of is None else np.searchsorted(chosen, of[np.isin(of, chosen).all(axis=1)])
-            )
+            return None if of is None else np.asarray(place[of[kept[of].all(axis=1)]])
 
-        rest = self.only_variants(chosen.tolist())
+        rest = self.only_variants(np.flatnonzero(kept).tolist())
         return replace(rest, compared=pairs(self.compared), orders=pairs(self.orders))
+
+    def votes_among(self, kept: Kept) -> tuple[Floats, Floats]:
+        """The votes of the pairs of variants that agree, and of all (level, item)."""
+        first, second = self.pairs.T
+        pairs = kept[:, first] * kept[:, second]
+        same, both = np.zeros((2, len(kept), len(self.answers)))
+        for start in range(0, len(self.answers), ITEMS):
+            rows = slice(start, start + ITEMS)
+            answers, asked = self.answers[rows].T, self.asked[rows].T
+            are_asked = asked[first] & asked[second]
+            agree = are_asked & (answers[first] == answers[second]) & (answers[first] >= 0)
+            same[:, rows], both[:, rows] = pairs @ agree, pairs @ are_asked
+        votes = 1.0 if self.by_pair else 1 / np.maximum(both, 1)
+        return same * votes, both * votes
 
     def only_expectations(self, kind: str) -> Grid:
         """Only the instances of expectations of that kind."""
@@ -460,7 +467,7 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
         words,
         logprob=logprob,
         is_ragged=design.is_ragged,
-        levels=design.phrasings,
+        phrasings=design.phrasings,
         distributions=distributions,
     )
 
@@ -590,6 +597,8 @@ class Metric:
     by_edit: bool = False  # Whether it is also counted by kinds of edits
     by_expectation: bool = False  # Whether it is also counted by kinds of expectations
     over_phrasings: bool = False  # Whether it has an interval over phrasings
+    among: Callable[[Grid, Kept], tuple[Floats, Floats]] | None = None
+    """The hits and totals of items (level, item). None where they depend on other items."""
     by_count: bool = False  # Whether it is of each number of variants, not of the whole
     alias_of: str = ""
     """The metric that has this name on N-M relations; empty for a metric of its own."""
@@ -600,6 +609,15 @@ class Metric:
         """What is counted in a grid; None where the metric does not apply."""
         needed = getattr(grid, self.needs)
         return self.count(grid) if needed is not None and len(needed) else None
+
+    def recounted(self, tally: Tally, grid: Grid) -> Tally:
+        """The tally of a grid with what is counted without each phrasing."""
+        if self.among is None or not grid.kept:
+            rest = {key: self.tally(grid.without(of)) for key, of in grid.kept.items()}
+            return replace(tally, without=rest)
+        sums = self.among(grid, np.array([*grid.kept.values()], dtype=np.float32))
+        scores = zip(grid.kept, np.stack(sums, axis=2, dtype=np.float64), strict=True)
+        return replace(tally, without={key: replace(tally, scores=of) for key, of in scores})
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

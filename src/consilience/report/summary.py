@@ -115,9 +115,8 @@ class Summary:
             baseline = "" if row.metric in OF_JUDGES else row.baseline
             rows.append([row.label, number, baseline, row.meaning + chance])
         least = ", ".join(f"{label} {value * 100:.0f}" for label, value in self.least)
-        notes = [f"Least consistent: {least}."] * bool(least) + [self.phrasings] * bool(
-            self.phrasings
-        )
+        notes = [f"Least consistent: {least}."] * bool(least)
+        notes += [self.phrasings] * bool(self.phrasings)
         return Table(self.title, columns, rows, notes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -176,7 +175,7 @@ def summarize(
 
 
 def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
-    """Between which bounds two numbers of questions, or differences, may be with other phrasings.
+    """The intervals over phrasings of two numbers of questions, or of their differences.
 
     ``rows``: those of one run, or of two. Empty for facts, where a mean over relations has
     phrasings of each in its own interval.
@@ -184,21 +183,15 @@ def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
     if not suite.words.is_pooled:
         return ""
     is_difference = "difference" in rows.columns
-    is_known = pl.col("low_phrasings").is_not_nan()
-    shown = rows.filter(is_known, over=suite.words.over, kind="whole")
+    what, unit = ("difference in ", "points") if is_difference else ("", "%")
+    shown = rows.filter(pl.col("low_phrasings").is_not_nan(), over=suite.words.over, kind="whole")
     shown = shown.filter(pl.col("metric").is_in(["mean_accuracy", "consistency"]))
-    parts = list[str]()
+    intervals = list[str]()
     for row in shown.sort("metric", descending=True).to_dicts():
-        ends = (
-            number_text(row[end], "points" if is_difference else "share") for end in OVER_PHRASINGS
-        )
-        parts.append(
-            f"{label_of(row['metric']).lower()} {'may be ' * (not parts)}between "
-            + " and ".join(ends)
-        )
-    parts[:1] = [f"{part} {'points' if is_difference else '%'}" for part in parts[:1]]
-    what = "the difference in " * is_difference
-    return f"With other phrasings {what}{', '.join(parts)}." if parts else ""
+        bounds = (row[bound] for bound in OVER_PHRASINGS)
+        low, high = (number_text(of, "points" if is_difference else "share") for of in bounds)
+        intervals.append(f"{what}{label_of(row['metric']).lower()} {low} to {high} {unit}")
+    return f"With other phrasings (95 % CI): {', '.join(intervals)}." if intervals else ""
 
 
 def _key_of(row: Mapping[str, Any]) -> Key:

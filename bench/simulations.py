@@ -26,12 +26,13 @@ from scipy.special import expit, stdtr
 from consilience.analysis.factor_effects import exact_parts
 from consilience.core import factors as core
 from consilience.core.factors import SAMPLED, WHOLE, Factor, FactorialDesign
-from consilience.core.items import Floats, Ints
+from consilience.core.items import Bools, Floats, Ints
 from consilience.gating import Rule
 from consilience.metrics import differences, errors, statistics
 from consilience.metrics.errors import Index, Number, Tallies, Terms
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
+from consilience.results.planning import PLANNED, Pilot, plans_of
 
 statistics.PERMUTATIONS = 999
 
@@ -680,13 +681,23 @@ ALIKE = [(24, (4,)), (200, (4,)), (60, (5,)), (60, (10,)), (60, (30,)), (60, (10
 """Numbers of questions, and of phrasings by each factor."""
 
 
+def drawn_in(items: int, variants: int, count: int, generator: Random) -> Bools:
+    """``count`` variants of each item, those that were drawn least, as ``--design random:K``."""
+    asked, times = np.zeros((items, variants), dtype=np.bool_), np.zeros(variants)
+    for row in asked:
+        row[np.lexsort((generator.random(variants), times))[:count]] = True
+        times += row
+    return asked
+
+
 def phrased(
     metric: str, kind: str, levels: Sequence[int], groups: int, size: int, generator: Random,
-    runs: int,
+    runs: int, drawn: int = 0,
 ) -> Sequence[Mapping[str, Grid]]:  # fmt: skip
     """Questions in phrasings that are a sample, of a run or of two equally good ones.
 
-    ``levels``: of each factor. ``groups`` > 1: relations with patterns of their own.
+    ``levels``: of each factor. ``groups`` > 1: relations with patterns of their own. ``drawn``: in
+    how many variants each question is asked; 0 for all.
     """
     (mean, of_right, of_each), normal = PHRASED[kind], generator.normal
     many, orders = size if "its own" in kind else 1, 1 + (metric == "position_preference")
@@ -721,6 +732,15 @@ def phrased(
             if orders > 1:
                 total = total + (positions[order] == 0) * first
             run[group] = grid_of(total.argmax(axis=2), golds, clusters(size, 1, group), **more)
+        asked = np.ones((size, len(cells)), dtype=np.bool_)
+        if drawn:
+            asked = drawn_in(size, len(cells), drawn, generator)
+        for run in answered if drawn else ():
+            codes, own_golds = (np.where(asked, of, -1) for of in (run[group].answers, golds))
+            run[group] = replace(
+                run[group], answers=codes, golds=own_golds, asked=asked, is_ragged=True,
+                has_base=False, places=None,
+            )  # fmt: skip
     return answered
 
 
@@ -779,6 +799,39 @@ def phrasings() -> Iterator[Row]:
         truth = true_value(metric, kind, (40,) if is_alike else levels, groups)
         row = partial(with_phrasings, metric, draw, groups, truth)
         yield Row(name + f"; relations={groups}" * (groups > 1), row)
+    for metric, kind in product(two, PHRASED):
+        draw = partial(phrased, metric, kind, (30,), 1, 60, drawn=3)
+        row = partial(with_phrasings, metric, draw, 1, true_value(metric, kind, (40,), 1))
+        yield Row(f"{metric}: {kind}; questions=60; random:3 of 30 phrasings", row)
+
+
+def after_pilot(
+    metric: str, kind: str, size: int, phrasings: int, target: float, truth: float,
+    generator: Random,
+) -> Mapping[str, float]:  # fmt: skip
+    """How wide the interval of a run is that ``plan`` makes of a pilot, and if it is right."""
+    (grids,) = phrased(metric, kind, (phrasings,), 1, size, generator, 1)
+    pilot = Pilot.of(grids, metric, phrasings)
+    of = [row for row in plans_of([pilot], target, 1, is_drawn=False) if row["suggested"]]
+    names = ("half width / target", "within the target", "contains the true value")
+    if not of:
+        return dict.fromkeys(names, NAN)
+    drawn = int(of[0]["design"].partition(":")[2] or 0)
+    levels, questions = (of[0]["phrasings"],), of[0]["questions"]
+    run = phrased(metric, kind, levels, 1, questions, generator, 1, drawn)
+    low, high = number_of(recounted(metric, run)).interval_over_phrasings(SHARE)
+    half = (high - low) / 2
+    return dict(zip(names, (half / target, half <= target, low <= truth <= high), strict=True))
+
+
+def plans() -> Iterator[Row]:
+    """Runs as ``plan`` makes them of pilots."""
+    for metric, kind in product(PLANNED, ("no effect", "middle", "strong", "rare")):
+        others = ((24, 5, 0.05), (60, 30, 0.03)) if kind == "middle" else ()
+        truth = true_value(metric, kind, (40,), 1)
+        for size, count, target in ((60, 10, 0.05), *others):
+            name = f"{metric}: {kind}; pilot={size} x {count}; target={100 * target:g}"
+            yield Row(name, partial(after_pilot, metric, kind, size, count, target, truth))
 
 
 TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
@@ -794,6 +847,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "factors": ("factors/coverage.csv", factors),
     "violations": ("expectations/coverage.csv", violations),
     "phrasings": ("statistics/coverage-phrasings.csv", phrasings),
+    "plans": ("statistics/plans.csv", plans),
 }
 """Where each table is kept, and its rows."""
 

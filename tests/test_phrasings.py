@@ -63,9 +63,9 @@ def test_the_variance_by_hand():
 
 def test_degrees_of_freedom_are_at_least_the_fewest_of_a_part():
     """Of 24 items in 4 phrasings: 1.1^2 / (1 / 23 + 10^2 / 3) is .04, but 3 are known."""
-    small = Phrasings(0.1, 10**2 / 3, 3)
-    assert small.beside(1.0, 24) == (1.1, 3)
-    assert small.beside(1.0, 3) == (1.1, 2)
+    small = Phrasings(((10.0, 9.9, 4),))
+    assert small.beside(1.0, 24) == (pytest.approx(1.1), 3)
+    assert small.beside(1.0, 3) == (pytest.approx(1.1), 2)
     assert Phrasings().beside(1.0, 24) == (1, pytest.approx(23))
 
 

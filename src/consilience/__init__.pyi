@@ -22,6 +22,7 @@ from consilience.commands import improve as improve
 from consilience.commands import make_pattern_sheets as make_pattern_sheets
 from consilience.commands import make_sheets as make_sheets
 from consilience.commands import mine_patterns as mine_patterns
+from consilience.commands import plan_run as plan_run
 from consilience.commands import publish_run as publish_run
 from consilience.commands import report_study as report_study
 from consilience.commands import reproduce_table as reproduce_table

@@ -111,6 +111,22 @@ def gate(
     return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
 
 
+@program.command("plan", "plan runs/pilot --target 3")
+def plan_run(
+    run: declared.RunPath,
+    *,
+    target: Annotated[float, Option(
+        "Half the width of the 95 % intervals, in points.", min=0.1, max=50)] = 2.0,
+) -> Output:
+    """Plan a run of questions from a pilot.
+
+    How many questions and phrasings 95 % intervals of mean accuracy and consistency need, and what
+    it costs; over phrasings if the pilot has four or more (docs/statistics.md).
+    """
+    from consilience.results import planning
+    return planning.plan_run(run, target)
+
+
 @program.command("report", "report runs/before runs/after --out both.html")
 def report(
     runs: declared.RunSpecs,

@@ -290,13 +290,14 @@ def _timed(queries: Queries, sizes: Mapping[str, int], left: int) -> dict[str, A
     client = getattr(queries.model, "client", None)
     groups = [queries.group(name) for name in evenly([*sizes], TIMED)]
     count, asked = -(-TIMED // max(1, len(groups))), 0
-    samples = [evenly([item.id for item in group.items], count) for group in groups]
-    for group, items in zip(groups[:1], samples[:1], strict=True):
-        queries.ask(group.only(items[:1], [0]), lambda done: None)
+    firsts = [{ask.item: ask for ask in reversed(group.asks)}.values() for group in groups]
+    samples = [evenly([*of], count) for of in firsts]
+    for group, asks in zip(groups[:1], samples[:1], strict=True):
+        queries.ask(replace(group, asks=asks[:1]), lambda done: None)
     before = client.usage.requests if client else 0
     start = time.monotonic()
-    for group, items in zip(groups, samples, strict=True):
-        part = group.only(items[: TIMED - asked], [0])
+    for group, asks in zip(groups, samples, strict=True):
+        part = replace(group, asks=asks[: TIMED - asked])
         asked += queries.ask(part, lambda done: None).height
     times = left / max(1, asked)
     requests = round((client.usage.requests - before) * times) if client else None
@@ -448,8 +449,9 @@ def asked_variants(answers: CheckedAnswers) -> dict[str, tuple[int, int]]:
     variant, rows = pl.col("variant_index"), answers.coded.lazy()
     most = rows.filter(is_asked).group_by("group").agg(most=variant.n_unique())
     of_items = rows.group_by("group", "item").agg(fewest=pl.len())
-    fewest = of_items.group_by("group").agg(pl.col("fewest").min())
-    sizes = most.join(fewest, on="group").with_columns(pl.min_horizontal("fewest", "most"))
+    sizes = of_items.group_by("group").agg(pl.col("fewest").min(), whole=pl.col("fewest").max())
+    sizes = sizes.join(most, on="group").with_columns(most=pl.min_horizontal("most", "whole"))
+    sizes = sizes.with_columns(pl.min_horizontal("fewest", "most"))
     if not answers.suite.words.is_pooled:
         sizes = sizes.with_columns(fewest="most")
     table = sizes.select("group", "fewest", "most").collect(engine="streaming")
@@ -512,7 +514,7 @@ def _majority(grid: Grid, relation: Relation) -> Grid:
         shown, sizes = grid.places.of(golds), grid.places.sizes
         most = np.zeros((len(sizes), 1), dtype=np.int64)
         for size in np.unique(sizes):
-            given = shown[sizes == size, 0]
+            given = shown[sizes == size, : 1 if grid.has_base else None]
             most[sizes == size] = np.bincount(given[given >= 0], minlength=1).argmax()
         answers = grid.places.options_at(most)
     else:

@@ -41,6 +41,7 @@ PATTERN = "pattern"
 
 OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
+MOST_CROSSED = 500  # The most variants to draw from: counting has numbers of every two of them
 BASE = "base"  # The name of the only variant where nothing varies
 Cell = tuple[int, ...]  # A level of each factor, by its position
 
@@ -59,18 +60,22 @@ class FactorialDesign:
 
     factors: tuple[Factor, ...]
     cells: tuple[Cell, ...]  # The combinations, the base levels first
+    drawn: int = 0
+    """In how many of them each item is asked, drawn at random; 0 for all that it has."""
 
     @classmethod
-    def full(cls, factors: Sequence[Factor]) -> FactorialDesign:
-        if (size := _size(factors)) > MOST_CELLS:
+    def full(cls, factors: Sequence[Factor], drawn: int = 0) -> FactorialDesign:
+        """Every combination, or so many of them for each item."""
+        most = MOST_CROSSED if drawn else MOST_CELLS
+        if (size := _size(factors)) > most:
             levels = " x ".join(f"{len(factor.levels)} ({factor.name})" for factor in factors)
             raise ConsilienceError(
                 f"{size:,} variants of each question: {levels}",
-                expected=f"at most {MOST_CELLS:,}",
-                todo="Take fewer levels, such as --vary order=shuffles:8, or --design one-factor.",
+                expected=f"at most {most:,}",
+                todo="Take fewer levels, such as --vary order=shuffles:8, or --design random:5.",
             )
         cells = product(*(range(len(factor.levels)) for factor in factors))
-        return cls(tuple(factors), tuple(cells))
+        return cls(tuple(factors), tuple(cells), drawn if drawn < size else 0)
 
     @classmethod
     def one_factor(cls, factors: Sequence[Factor]) -> FactorialDesign:
@@ -87,13 +92,14 @@ class FactorialDesign:
     def of_record(cls, record: Mapping[str, Any]) -> FactorialDesign:
         """``factors``: the levels of each by its name; ``cells``: their positions."""
         factors = [Factor(name, tuple(levels)) for name, levels in record["factors"].items()]
-        return cls(tuple(factors), tuple(map(tuple, record["cells"])))
+        return cls(tuple(factors), tuple(map(tuple, record["cells"])), record.get("drawn", 0))
 
     def without(self, names: Collection[str]) -> FactorialDesign:
         """The design without some factors; of cells that become the same, the first."""
         positions = [at for at, factor in enumerate(self.factors) if factor.name not in names]
         cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
-        return FactorialDesign(tuple(self.factors[at] for at in positions), tuple(cells))
+        factors = tuple(self.factors[at] for at in positions)
+        return FactorialDesign(factors, tuple(cells), self.drawn)
 
     def only(self, cells: Sequence[int]) -> FactorialDesign:
         """The design of some cells, by their positions, with the levels that these have."""
@@ -104,7 +110,7 @@ class FactorialDesign:
             for factor, of in zip(self.factors, known, strict=True)
         ]
         places = (tuple(map(list.index, known, cell)) for cell in chosen)
-        return FactorialDesign(tuple(factors), tuple(places))
+        return FactorialDesign(tuple(factors), tuple(places), self.drawn)
 
     def with_letters(self, letters: Mapping[str, int]) -> tuple[FactorialDesign, dict[str, str]]:
         """The design with so many letters in the levels of each order, and old names -> new ones.
@@ -125,7 +131,7 @@ class FactorialDesign:
         first: dict[Cell, str] = {}
         for at, name in enumerate(self.names):
             first.setdefault(tuple(column[at] for column in columns), name)
-        design = FactorialDesign(tuple(factors), tuple(first))
+        design = FactorialDesign(tuple(factors), tuple(first), self.drawn)
         return design, dict(zip(first.values(), design.names, strict=True))
 
     @property
@@ -145,7 +151,7 @@ class FactorialDesign:
 
     @property
     def is_full(self) -> bool:
-        return len(self.cells) == _size(self.factors)
+        return not self.drawn and len(self.cells) == _size(self.factors)
 
     def pairs_by_factor(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """The pairs of cells that differ in one factor only, by its name."""
@@ -259,6 +265,11 @@ class Design:
         return FactorialDesign.of_record(self.record)
 
     @property
+    def has_base(self) -> bool:
+        """Whether there is a base variant; none where the variants of each item are drawn."""
+        return not self.record.get("drawn")
+
+    @property
     def phrasings(self) -> Mapping[str, tuple[str, ...]]:
         """The phrasing of each variant by the factor, of the factors that are a sample."""
         if not self.record:
@@ -342,6 +353,7 @@ class Design:
                 "factors": {factor.name: [*factor.levels] for factor in design.factors},
                 "cells": [[*cell] for cell in design.cells],
                 "options": options, "writes_freely": writes_freely,
+                **({"drawn": design.drawn} if design.drawn else {}),
             },
         )  # fmt: skip
 

@@ -82,6 +82,8 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
     queries = plan.queries(None)
     questions = Presented.of(chosen).questions.groups if kind == "questions" else {}
     factors: Any = plan.settings.get("factors") or ()
+    design = plan.suite.relations[0].design.record
+    drawn = {"drawn": design["drawn"]} if "drawn" in design else {}
 
     def rows() -> Iterator[tuple[Row, Ask, Question | None]]:
         for name in queries.groups[-1:] if kind == "pairs" else queries.groups:
@@ -93,7 +95,7 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
                     "id": query_id(name, item.id, variant), "suite": plan.suite.name,
                     "group": name, "item": item.id, "subject": item.subject,
                     "variant": variant, "variant_index": ask.variant,
-                    **dict.fromkeys(factors), **levels,
+                    **dict.fromkeys(factors), **levels, **drawn,
                     "candidates": [*ask.answers], "gold": item.gold,
                 }  # fmt: skip
                 if kind == "questions":

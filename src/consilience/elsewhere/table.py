@@ -31,6 +31,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import (
     FACTORS,
     MOST_CELLS,
+    MOST_CROSSED,
     ORIGINAL,
     Design,
     Factor,
@@ -51,7 +52,7 @@ from consilience.types import WORDS, Candidates, Relation, Suite
 
 COLUMNS = (
     "suite", "group", "item", "subject", "gold", "options", "answer", "scores", "excluded", "error",
-    "model", "prompt", "id", "variant_index", "candidates",
+    "model", "prompt", "id", "variant_index", "candidates", "drawn",
 )  # fmt: skip
 KEY, NEEDED = ["group", "item"], ("item", "gold")
 FORM = "form"  # The factor of sentence pairs: ``original``, and what perturbations make of it
@@ -277,10 +278,10 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
             for row in of_group.iter_rows(named=True)
         ]
         cells = sorted({*places})
-        if len(cells) > MOST_CELLS:
+        designs[group] = design = FactorialDesign(factors, tuple(cells), _drawn(rows))
+        if len(cells) > (most := MOST_CROSSED if design.drawn else MOST_CELLS):
             found = f"{len(cells):,} variants in the group '{group}'"
-            raise ConsilienceError(found, expected=f"at most {MOST_CELLS}", where=table.where)
-        designs[group] = design = FactorialDesign(factors, tuple(cells))
+            raise ConsilienceError(found, expected=f"at most {most}", where=table.where)
         names = factors[0].levels if [*design.levels] == [FORM] else design.names
         index = pl.Series("variant_index", map(cells.index, places), pl.Int32)
         frames.append(of_group.with_columns(index, variant=pl.Series([names[at] for at in index])))
@@ -302,6 +303,12 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
     at = number.arg_sort()
     table.rows = pl.DataFrame([rows.drop_in_place(name)[at] for name in rows.columns])
     return designs
+
+
+def _drawn(rows: pl.DataFrame) -> int:
+    """In how many variants each item was asked, if they were drawn (``FactorialDesign.drawn``)."""
+    number = str(rows["drawn"][0]) if {"id", "drawn"} <= {*rows.columns} else ""
+    return int(number) if number.isdecimal() else 0
 
 
 def _levels(rows: pl.DataFrame, name: str) -> list[str]:

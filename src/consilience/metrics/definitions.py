@@ -105,7 +105,9 @@ def _over_places(grid: Grid, level: Callable[[Ints, int, Floats], tuple[Floats, 
     chance, of_items = np.zeros(len(grid.answers)), grid.places
     for size in np.unique(of_items.sizes).tolist():
         rows = np.flatnonzero(of_items.sizes == size)
-        different, at = np.unique(of_items.orders[rows], axis=0, return_inverse=True)
+        orders = of_items.orders[rows]  # a variant that an item lacks counts as others have it
+        orders = np.where(orders < 0, orders.max(axis=0), orders)
+        different, at = np.unique(orders, axis=0, return_inverse=True)
         alike = [rows[at.reshape(-1) == number] for number in range(len(different))]
         tables = np.where(different[..., None] < 0, -1, of_items.positions[different, :size])
         places = np.zeros((size, size))
@@ -138,6 +140,7 @@ def _distances(one: Floats, other: Floats) -> Floats:
     ``one``, ``other``: x and y (item, variant); NaN for none. From cumulative sums over the sorted
     values of all items, less those of the item itself.
     """
+    one, other = (np.sort(of)[:, : (~np.isnan(of)).sum(axis=1).max()] for of in (one, other))
     values = np.sort(other[~np.isnan(other)])
     below = np.concatenate([[0.0], np.cumsum(values)])
     at = np.searchsorted(values, one)
@@ -179,7 +182,15 @@ def _weights(grid: Grid, rows: Ints | slice = slice(None)) -> Floats:
 @metric("tuples", "Accuracy", "share of items with the right answer in the base variant",
         level="headline", binary=True, one_form=True, better="higher")  # fmt: skip
 def accuracy(grid: Grid) -> Tally:
-    """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2)."""
+    """Share of items with the right answer in the base variant: [a_i0 = g_i] (Section 5.2).
+
+    Where the variants of each item are drawn (``random:K``) that in a random variant: the mean over
+    items of the share of its answers that are right.
+    """
+    if not grid.has_base:
+        sizes = grid.asked.sum(axis=1)
+        shares = np.where(sizes > 0, grid.right.sum(axis=1) / np.maximum(sizes, 1), np.nan)
+        return Tally.of_values(grid.subjects, shares)
     return Tally.of_hits(grid.subjects, grid.right[:, 0], grid.asked[:, 0])
 
 
@@ -452,7 +463,8 @@ def total_variation(grid: Grid) -> Tally | None:
     """
     shares, grid = _distributions(grid)
     distance = np.zeros(len(shares))
-    for first, second in grid.pairs:
+    asked = grid.asked.astype(np.float64)
+    for first, second in grid.pairs[(asked.T @ asked)[tuple(grid.pairs.T)] > 0]:
         both = grid.asked[:, first] & grid.asked[:, second]
         distance[both] += np.abs(shares[both, first] - shares[both, second]).sum(axis=1) / 2
     return _distance_tally(grid, distance * grid.votes, grid.n_both * grid.votes)
@@ -508,7 +520,8 @@ def brier_score(grid: Grid) -> Tally | None:
     known, shares = stated(grid)[2], _distributions(grid)[0][:, 0]
     is_gold = np.arange(shares.shape[1]) == grid.golds[:, :1]
     squares = np.where(known, ((shares - is_gold) ** 2).sum(axis=1), np.nan)
-    return Tally.of_values(grid.subjects, squares, is_proportion=False) if known.any() else None
+    has_any = grid.has_base and known.any()
+    return Tally.of_values(grid.subjects, squares, is_proportion=False) if has_any else None
 
 
 MOST_BINS, FEWEST_IN_BIN = 15, 20
@@ -543,7 +556,8 @@ def calibration_error(grid: Grid) -> Tally | None:
     for places in bins_of(confidence[items]):
         gap = (confidence - right)[items[places]]
         gaps[items[places]] = np.sign(gap.sum()) * gap
-    return Tally.of_values(grid.subjects, gaps, is_proportion=False) if known.any() else None
+    has_any = grid.has_base and known.any()
+    return Tally.of_values(grid.subjects, gaps, is_proportion=False) if has_any else None
 
 
 @metric("pairs", "Violations", "share of applicable expectations that the answers violate",

@@ -260,7 +260,8 @@ def _tests(
     by_group: dict[str, list[Key]] = {}
     for key, of_groups in counted.items():
         together = [*averaged.get(key, {}).values()]
-        if DESCRIPTIONS[key[0]].binary:
+        every = (tally.scores[:, 0] for both in of_groups.values() for tally in both)
+        if DESCRIPTIONS[key[0]].binary and not any((hits % 1).any() for hits in every):
             tests |= {(key, group): mcnemar_test([both]) for group, both in of_groups.items()}
             tests |= {(key, ""): mcnemar_test(together)} if together else {}
         elif all(tally.clusters for both in of_groups.values() for tally in both):

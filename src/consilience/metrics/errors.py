@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from consilience.core.items import Bools, Floats, Ints
-from consilience.metrics.registry import Clusters, Tally, quotient, share_of
+from consilience.metrics.registry import ENOUGH, Clusters, Tally, quotient, share_of
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
@@ -112,9 +112,23 @@ class Number:
 class Phrasings:
     """What other phrasings than those that were asked add to the variance of a number."""
 
-    variance: float = 0.0
-    spread: float = 0.0  # The sum of the variances over them, squared over degrees of freedom
-    freedom: int = 0  # The fewest degrees of freedom of a factor that adds to the variance
+    parts: tuple[tuple[float, float, int], ...] = ()
+    """Of each factor: the variance of the jackknife over its levels, the part of it that clusters
+    contribute apart, and how many levels it has. It adds what is left, if anything is."""
+
+    @property
+    def variance(self) -> float:
+        return sum(max(0.0, of_levels - apart) for of_levels, apart, _ in self.parts)
+
+    @property
+    def spread(self) -> float:
+        """The sum of the variances over them, squared over degrees of freedom."""
+        return sum(of**2 / (m - 1) for of, apart, m in self.parts if of > apart)
+
+    @property
+    def freedom(self) -> int:
+        """The fewest degrees of freedom of a factor that adds to the variance."""
+        return min((m - 1 for of, apart, m in self.parts if of > apart), default=0)
 
     def beside(self, variance: float, clusters: int) -> tuple[float, float]:
         """The variance with that over clusters, and its degrees of freedom (Satterthwaite 1946).
@@ -245,7 +259,7 @@ def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> 
     every = dict.fromkeys(key for tally in tallies for key in tally.without)
     if not all(tally.without for tally in tallies):
         return None
-    variance, spread, freedom = 0.0, 0.0, 0
+    of_factors = list[tuple[float, float, int]]()
     for factor in dict.fromkeys(name for name, _ in every):
         recounts = [
             [(w, {g: of.without.get(key, of) for g, of in run.items()}) for w, run in terms]
@@ -256,7 +270,7 @@ def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> 
             return None
         values, parts = parts_of(recounts)  # type: ignore[arg-type]
         places, m = np.unique(np.concatenate([of for of, _ in parts])), len(recounts)
-        if np.isnan(values).any() or len(places) < 2:
+        if np.isnan(values).any() or len(places) < 2 or m < ENOUGH[0]:
             return None
         moves = np.zeros((len(places), m))
         for of, some in parts:
@@ -266,11 +280,8 @@ def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> 
             for of in (values, moves)
         )
         apart *= len(places) / (len(places) - 1)
-        if of_levels > apart:
-            variance += of_levels - apart
-            spread += of_levels**2 / (m - 1)
-            freedom = min(freedom or m, m - 1)
-    return Phrasings(variance, spread, freedom)
+        of_factors.append((of_levels, apart, m))
+    return Phrasings(tuple(of_factors))
 
 
 def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:

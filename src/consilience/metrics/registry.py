@@ -121,6 +121,7 @@ class Grid:
     instances: Counted = ()  # The instances of each expectation of the group
     logprob: Floats | None = None  # Of the answer (item, variant); NaN where it is not known
     is_ragged: bool = False  # Whether an item may lack variants (``Design.is_ragged``)
+    has_base: bool = True  # Whether there is a base variant (``Design.has_base``)
     by_pair: bool = False
     """Whether every pair of variants counts once, as in the released code; else every item does,
     and a pair as the share that it is of the pairs of its item."""
@@ -268,15 +269,18 @@ class Grid:
     def kept(self) -> Mapping[tuple[str, str], Bools]:
         """The variants without a phrasing (variant,), by its factor and level.
 
-        Nothing unless each factor that is a sample has ``ENOUGH`` with equally many variants.
+        Nothing unless each factor that is a sample has ``ENOUGH`` with equally many variants. Those
+        that are drawn for each item count whether they were asked or not: other groups have others.
         """
         kept: dict[tuple[str, str], Bools] = {}
+        is_counted = self.used | (not self.has_base)
         for name, levels in self.phrasings.items():
             of = np.array(levels)
-            different, sizes = np.unique(of[self.used], return_counts=True)
-            if len(different) not in ENOUGH or np.ptp(sizes) or self.answers.size > MOST_RECOUNTED:
+            different, sizes = np.unique(of[is_counted], return_counts=True)
+            is_uneven = self.has_base and np.ptp(sizes) > 0
+            if len(different) not in ENOUGH or is_uneven or self.answers.size > MOST_RECOUNTED:
                 return {}
-            kept |= {(name, level): of != level for level in different.tolist()}
+            kept |= {(name, level): of != level for level in np.unique(of[self.used]).tolist()}
         return kept
 
     def without(self, kept: Bools) -> Grid:
@@ -467,6 +471,7 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
         words,
         logprob=logprob,
         is_ragged=design.is_ragged,
+        has_base=design.has_base,
         phrasings=design.phrasings,
         distributions=distributions,
     )

@@ -11,7 +11,6 @@ from consilience.core.errors import (
     SILENT,
     By,
     CandidateSet,
-    Combinations,
     Connection,
     ConsilienceError,
     ExportFormat,
@@ -69,6 +68,10 @@ Groups = Annotated[Sequence[str] | None, Option(
 Vary = Annotated[Named, Option(
     "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
     "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True, joins=",")]
+Cells = Annotated[str, Option(
+    "All combinations of levels (full), each alone (one-factor), or K of all, drawn for each "
+    "question (random:K).", "DESIGN", pattern=r"full|one-factor|random:([1-9]\d?|1\d\d|200)",
+    kinds=QUESTIONS, is_rare=True)]
 ColumnNames = Annotated[Named, Option(
     "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS,
     joins="+")]
@@ -111,16 +114,15 @@ class AskedOptions(Options):
     limit: Annotated[int | None, Option(
         "Facts or questions of each group, or pairs, at most.", min=1, short="-n")] = None
     vary: Vary = None
-    design: Annotated[Combinations, Option(
-        "All combinations of levels, or each alone (one-factor).", "DESIGN", kinds=QUESTIONS,
-        is_rare=True)] = "full"
+    design: Cells = "full"
     template: Annotated[str | None, Option(
         "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
         "(docs/prompts.md).", "TEXT")] = None
     shots: Annotated[int, Option(
         "Solved questions of the group before each question.", min=0, kinds=QUESTIONS,
         is_rare=True)] = 0
-    seed: Annotated[int, Option("Seed of --limit, orders, samples.", min=0, is_rare=True)] = 0
+    seed: Annotated[int, Option(
+        "Seed of --limit, orders, samples, random:K.", min=0, is_rare=True)] = 0
     perturbations: Annotated[Sequence[str] | None, Option(
         "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
         kinds=PAIRS, is_rare=True, needs_trust=names_code)] = None
@@ -338,6 +340,7 @@ class ImproveOptions(Options):
     validation_groups: Annotated[Sequence[str], Option(
         "Choose the checkpoint by these groups.", "G,G")] = ()
     vary: Annotated[Vary, {"kinds": QUESTIONS}] = None
+    design: Cells = "full"
     hold_out_factor: Annotated[Sequence[str], Option(
         "Measure these factors, and do not train on them.", "F,F", kinds=QUESTIONS)] = ()
     template: Annotated[str | None, Option(

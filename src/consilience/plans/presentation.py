@@ -428,6 +428,8 @@ class PromptBuilder:
     seed: int = 0  # Decides which examples are drawn
     pool: Mapping[str, Sequence[Question]] = field(default_factory=dict, repr=False)
     """Group -> the questions that examples are drawn from."""
+    drawn: Mapping[str, frozenset[int]] = field(default_factory=dict, repr=False)
+    """Item -> the variants that it is asked in, of those that it has; empty for all."""
 
     @property
     def record(self) -> dict[str, object]:
@@ -466,11 +468,17 @@ class PromptBuilder:
         return replace(self.base, **changes)
 
     def has(self, question: Question, variant: int) -> bool:
-        """Whether a question has a variant."""
-        return shown_in(question, self.presentations[variant]) is not None
+        """Whether a question is asked in a variant."""
+        shown = shown_in(question, self.presentations[variant])
+        return shown is not None and self._is_drawn(question, variant)
+
+    def _is_drawn(self, question: Question, variant: int) -> bool:
+        return not self.drawn or variant in self.drawn[question.item]
 
     def prompt(self, question: Question, variant: int) -> Prompt | None:
-        """The prompt of a question in a variant; None if it has no such variant."""
+        """The prompt of a question in a variant; None if it is not asked in it."""
+        if not self._is_drawn(question, variant):
+            return None
         presentation = self.presentations[variant]
         return present(question, presentation, self.drawn_examples(question, presentation))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +49,7 @@ from consilience.suites.question_suites import (
     gold_position_notes,
     is_questions,
     load_questions,
+    lots,
     questions_of_suite,
     refuse_mixed,
     select_questions,
@@ -78,8 +81,11 @@ class Presented:
         refuse_mixed(questions)
         factors = factors_of(options, questions, whole)
         _check_writing(options, questions, factors)
-        is_full = options.design == "full"
-        design = (FactorialDesign.full if is_full else FactorialDesign.one_factor)(factors)
+        if options.design == "one-factor":
+            design = FactorialDesign.one_factor(factors)
+        else:
+            drawn = int(options.design.partition(":")[2] or 0)
+            design = FactorialDesign.full(factors, drawn)
         return cls(options, questions, whole.groups, questions.groups, design)
 
     def is_written(self, group: str) -> bool:
@@ -96,11 +102,39 @@ class Presented:
 
     def prompt_builder(self, group: str = "", *, is_chat: bool = False) -> PromptBuilder:
         """How a group is presented, or a group with options; ``is_chat``: to such a model."""
+        drawn = self.drawn.get(group, {})
+        return replace(self._prompt_builder(group, is_chat=is_chat), drawn=drawn)
+
+    def _prompt_builder(self, group: str, *, is_chat: bool = False) -> PromptBuilder:
         base = presenter_of(
             self.options, self.design.factors, self.questions.items, is_chat=is_chat
         )
         design = design_for(self.groups[group], self.design) if group else self.design
         return replace(base, design=design, pool=self.pool)
+
+    @cached_property
+    def drawn(self) -> Mapping[str, Mapping[str, frozenset[int]]]:
+        """Group -> item -> the variants that it is asked in; empty for all that it has.
+
+        Questions that have the same variants get them in shuffled cycles: that which was drawn
+        least, of several by lot. They are drawn in the order in which ``--limit`` chooses
+        questions, so with another limit they have the same. Linked questions get the same.
+        """
+        seed, lot, chosen = self.options.seed, lots(self.questions, self.options.seed), {}
+        dealt = dict[str, list[int]]()
+        for group, questions in self.groups.items() if self.design.drawn else ():
+            prompt_builder, chosen[group] = self._prompt_builder(group), dict[str, frozenset[int]]()
+            places = range(len(prompt_builder.design.cells))
+            times: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+            for question in sorted(questions, key=lot):
+                own = tuple(at for at in places if prompt_builder.has(question, at))
+                generator, counts = random.Random(f"{seed} {lot(question)[1]} drawn"), times[own]
+                order = sorted(own, key=lambda at: (counts[at], generator.random()))
+                same = dealt.setdefault(lot(question)[1], order)
+                of_question = [at for at in dict.fromkeys([*same, *order]) if at in own]
+                counts.update(of_question := of_question[: self.design.drawn])
+                chosen[group][question.item] = frozenset(of_question)
+        return chosen
 
     def size(self, name: str) -> int:
         """How many prompts a group has."""

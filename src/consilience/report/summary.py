@@ -223,6 +223,8 @@ def _headlines(
         for metric in FACT_ROWS if has_accuracy else ("determinism",):
             meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
             meaning = meaning.replace("pattern", words.variant)
+            if not groups[0].design.has_base:
+                meaning = meaning.replace("the base", "a random")
             yield (metric, over, "", "whole", ""), label_of(metric), meaning
         parts = (part for group in groups for part in group.design.parts)
         for name in several_factors(parts) if words.is_pooled else ():

@@ -336,9 +336,9 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
         case "item":
             items = run.items
             if (path / "run.json").exists():
-                first = {group.id: group.design.variants[0] for group in suite}
-                texts, keys = Run.open(path).texts(), items.select("group", "item").rows()
-                prompts = [texts.get((*key, first[key[0]]), "") for key in keys]
+                every, keys = Run.open(path).texts().items(), items.select("group", "item").rows()
+                texts = {name[:2]: text for name, text in reversed([*every])}
+                prompts = [texts.get(key, "") for key in keys]
                 asked = metric_tables.in_one_line(prompts, shared=len(prompts) > 1)
                 items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
             table = metric_tables.item_table(items, f"{suite.name}: each {words.item}, in percent")

@@ -463,17 +463,25 @@ def columns_of(columns: Sequence[str] | None) -> dict[str, str]:
     return mapping
 
 
+def lots(questions: Questions, seed: int) -> Callable[[Question], tuple[float, str]]:
+    """What orders questions at random, whatever their order in the file; the same of linked ones.
+
+    The second part names the question, or one of those that are linked with it.
+    """
+    linked = linked_questions(one.items for one in questions.expectations)
+
+    def lot(question: Question) -> tuple[float, str]:
+        component = linked.get(question.item, question.item)
+        return random.Random(f"{seed} {component}").random(), component
+
+    return lot
+
+
 def select_questions(
     questions: Questions, groups: Sequence[str] | None, limit: int | None, seed: int
 ) -> Questions:
     """At most ``limit`` questions of some groups, by ``seed``; linked ones are drawn together."""
-    by_group = questions.groups
-    linked = linked_questions(one.items for one in questions.expectations)
-
-    def drawn(question: Question) -> tuple[float, str]:
-        component = linked.get(question.item, question.item)
-        return random.Random(f"{seed} {component}").random(), component
-
+    by_group, lot = questions.groups, lots(questions, seed)
     groups = rejoined(groups or (), by_group)
     for name in groups:
         if name not in by_group:
@@ -483,7 +491,7 @@ def select_questions(
     for name, items in by_group.items():
         if groups and name not in groups:
             continue
-        sampled = items if limit is None else sorted(items, key=drawn)[:limit]
+        sampled = items if limit is None else sorted(items, key=lot)[:limit]
         names = {question.item for question in sampled}
         chosen += (question for question in items if question.item in names)
     return replace(questions, items=tuple(chosen))

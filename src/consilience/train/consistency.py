@@ -99,8 +99,8 @@ PARTS = {"train": 0.6, "validation": 0.8, "test": 1.0}
 """The share of the questions up to the end of each part, where no groups are named."""
 
 SETTINGS = (
-    "train_groups", "validation_groups", "vary", "hold_out_factor", "template", "option_score",
-    "loss", "weight", "mlm", "train_facts", "batch_size", "epochs", "learning_rate",
+    "train_groups", "validation_groups", "vary", "design", "hold_out_factor", "template",
+    "option_score", "loss", "weight", "mlm", "train_facts", "batch_size", "epochs", "learning_rate",
     "validation_facts", "lora_rank", "bf16", "trust_remote_code",
 )  # fmt: skip
 """The options that decide the weights of a training by their values."""
@@ -235,7 +235,8 @@ class Training:
         how: dict[str, Any] = {"protocol": self.protocol}
         if self.asks_questions:
             trained = [of for of in self.factors if of not in options.hold_out_factor]
-            how = {"template": options.template, "option_score": options.option_score}
+            same = "template", "option_score", "design"
+            how = {name: getattr(options, name) for name in same}
             vary = tuple(self.factors[factor] for factor in factors or trained)
             how["vary"] = vary if options.vary is not None else None
         return ProbeOptions(

@@ -32,7 +32,13 @@ from consilience.train.consistency import (
     train,
     vote_loss,
 )
-from consilience.train.improvement import harm_of, harm_rows, harm_verdict, text_row
+from consilience.train.improvement import (
+    harm_of,
+    harm_rows,
+    harm_verdict,
+    measures_of,
+    text_row,
+)
 from test_label_writer import CHAT
 
 VARY = ("paraphrase=all", "order=rotations")
@@ -68,6 +74,13 @@ def chat(calm_folder, tmp_path_factory):
 def training(spec, **change):
     suite = Questions.from_frame(questions())
     return Training(replace(OPTIONS, model=str(spec), **change), suite).with_defaults()
+
+
+def test_other_suites_of_questions_are_scored_as_the_trained_one():
+    how = {"option_score": "sum", "template": "plain"}
+    measures = measures_of(training("model", also=("mini-questions", "mini"), **how))
+    asked = [(of.option_score, of.template) for of, _ in measures.values()]
+    assert asked == [("sum", "plain"), ("sum", "plain"), (None, None)]
 
 
 @pytest.mark.parametrize("change", [

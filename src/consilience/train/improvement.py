@@ -21,7 +21,7 @@ from consilience.metrics.registry import headline_metrics, label_of
 from consilience.metrics.statistics import LEVEL
 from consilience.models.loading import locate
 from consilience.options.commands import ImproveOptions, ProbeOptions
-from consilience.plans import plan_of
+from consilience.plans import kind_of, plan_of
 from consilience.probing import CountedRun, probe
 from consilience.report.cautions import Known, cautions
 from consilience.report.comparison_tables import comparison_table, verdict
@@ -76,16 +76,18 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     reused. Another training in the folder raises before anything is trained.
     """
     options, measures = training.options, measures_of(training)
-    refuse_device(options)
     for seed in options.seeds:  # a vote trains another model
         settings = training.with_options(seeds=(seed,)).settings
         TrainingFolder(folder / f"seed-{seed}", settings).record("weights")
     plan = planned(training, measures)
     if options.dry_run:
         return plan
+    refuse_device(options)
     kind, outcomes, compared = training.load().kind, list[Outcome](), list[pl.DataFrame]()
     before = _measured(measures, options.model, folder / "before", progress)
     lines, loading = training.lines[:LINES], replace(training.loading, device=options.device)
+    if lines:
+        progress.say("measuring the perplexity of the text")
     losses = text_losses(options.model, lines, loading) if lines else None
     for seed in options.seeds:
         of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
@@ -126,9 +128,12 @@ def measures_of(training: Training) -> dict[str, Measure]:
     for suite in options.also:
         if (name := Path(suite).stem) in measures:
             raise ConsilienceError(f"--also {suite}", expected="suites of different names")
+        how: dict[str, Any] = {}
+        if training.asks_questions and kind_of(suite) == "questions":  # scored as it is trained
+            how = {"template": options.template, "option_score": options.option_score}
         measures[name] = ProbeOptions(
             model=options.model, suite=suite, limit=options.limit, seed=SAMPLE_SEED,
-            device=options.device, trust_remote_code=options.trust_remote_code,
+            device=options.device, trust_remote_code=options.trust_remote_code, **how,
         ), None  # fmt: skip
     return measures
 

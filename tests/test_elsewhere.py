@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import sys
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import consilience as cs
 from checks import output, refusal, refused
 from conftest import ROOT, cases, eee_validator
 from consilience.elsewhere.exports import query_id
+from consilience.inspect import vary
 from consilience.runs.run import read_answers
 
 SCHEMA = eee_validator("sample")
@@ -272,8 +274,10 @@ TREES = {"choices": ["oak", "elm"]}
       for at in (0, 1) for of, reply in (("strict-match", "no"), ("flexible-extract", "7"))],
      0, ["no", "no"], "left out: 2 rows of other readings of an answer; used: strict-match"),
     ([document(0, ["Rome", "Roma"], ["Roma"])], 100, ["Rome"], ""),
-    ([document(0, "7", ["7"]), document(1, "word", totals(-3.2), ["word"], acc=1.0)], 100, ["7"],
-     "left out: 1 documents of quiz, which score one text"),
+    ([document(at, "word", [["-3.2", of]], ["word"], acc=float(of == "True")) for at, of in enumerate(("True", "False"))],
+     50, ["word", None], ""),
+    ([document(0, "7", ["7"]), document(1, "", ["-3.2"]) | {"arguments": {"gen_args_0": {"arg_0": "word"}}}], 100, ["7"],
+     "left out: 1 documents of quiz, which have no right answer"),
     ([document(0, "7", ["7"]), document(1, 0, totals(-3.2, -1.0), "ab", acc=0.4)], 100, ["7"],
      "left out: 1 documents of quiz, whose 'acc' is neither 0 nor 1"),
 ])  # fmt: skip
@@ -335,7 +339,9 @@ def log(path, samples):
 @pytest.mark.parametrize(("samples", "expected", "answers", "note"), [
     ([sample(1, "B", "B", "C", scorer="choice", choices=["oak", "elm"]),
       sample(2, "A", "B", "I", scorer="choice", choices=["oak", "elm"])], [50, None], ["elm", "elm"], ""),
-    ([sample(1, ["A", "C"], "A, C", "C", scorer="choice", choices=["oak", "elm", "fir"])], [100, None], ["A, C"], ""),
+    ([sample(1, ["A", "C"], "A, C", "C", scorer="choice", choices=["oak", "elm", "fir"])], [100, None], ["fir; oak"], ""),
+    ([sample(1, "ac", "B, C", "I", scorer="choice", choices=["oak", "elm", "fir"])], [0, None], ["elm fir"], ""),
+    ([sample(1, "Elm", "Elm", "C", choices=["Oak", "Elm", "Fir", "Pine", "M"])], [100, None], ["Elm"], ""),
     ([sample(1, "B", "", "I", scorer="choice", choices=["oak", "elm"])], [0, None], [None], ""),
     ([sample(1, ["oak", "the oak"], "the oak", 1), sample(2, "fir", "oak", 0.0)], [50, None], ["oak", "oak"], ""),
     ([sample(1, "oak", "oak", 0.7), sample(2, "oak", "elm", "P")], [50, None], ["oak", "elm"], ""),
@@ -345,6 +351,10 @@ def log(path, samples):
      [100, None], ["oak"], "left out: 1 samples with an error: ValueError"),
     ([sample(1, "oak", "oak", "C") | {"scores": {"judge": {"value": "I"}, "match": {"value": "C", "answer": "oak"}}}],
      [100, None], ["oak"], "left out: 1 row of other readings of an answer; used: match"),
+    ([sample(1, "oak", "elm", {"style": 1, "match": "I"}, scorer="rubric")], [0, None], ["elm"],
+     "left out: 1 row of other readings of an answer; used: rubric/match"),
+    ([sample(1, "oak", "oak", "C", scorer="judge"), sample(2, "oak", "elm", float("nan"), scorer="judge")],
+     [100, None], ["oak"], "left out: 1 samples that judge did not score"),
     ([sample(1, "oak", None, "I") | {"output": {}, "limit": {"type": "token"}}], [0, None], [None], ""),
     ([sample(1, "oak", None, "C") | {"output": {"completion": "attachment://h"}, "attachments": {"h": "An oak."}}],
      [100, None], ["oak"], ""),
@@ -357,6 +367,36 @@ def test_logs_of_inspect(tmp_path, suffix, samples, expected, answers, note):
     assert not note or note in result.notes
     (tmp_path / "bad.eval").write_bytes(b"PK")
     refused("bad.eval: cannot be read as a log of inspect_ai", cs.score, tmp_path / "bad.eval")
+
+
+def test_a_log_that_inspect_wrote_has_the_factors_of_its_variants():
+    """``data/inspect.eval`` (packed with zstd) is of ``vary`` and a model that says the last option.
+
+    Of one question that is always *None of the above*, of the other another one in each order.
+    """
+    result = cs.score(ROOT / "tests" / "data" / "inspect.eval")
+    assert numbers(result) == [0, 50, 0]
+    assert level(result, "order") == 50
+    answers = result.answers.filter(item="italy").select("order", "answer").rows()
+    assert answers == [("ABCD", "Milan"), ("BCDA", "Rome"), ("CDAB", "Turin")]
+    assert {*result.answers["subject"]} == {"capitals_in_orders/france", "capitals_in_orders/italy"}
+
+
+def test_one_of_several_readings_is_asked_for_by_its_name(tmp_path):
+    scores = {"match": {"value": "C", "answer": "oak"}, "judge": {"value": "I", "answer": "an oak"}}
+    path = log(tmp_path / "log.eval", [sample(1, "oak", "oak", "C") | {"scores": scores}])
+    found = [numbers(cs.score(path, match=of), "accuracy") for of in (None, "match", "judge")]
+    assert found == [[100], [100], [0]]
+    refused("no rule 'judges'.*Did you mean 'judge'", cs.score, path, match="judges")
+    rows = [document(0, "7", [reply], filter=of, exact_match=float(reply == "7"))
+            for of, reply in (("strict-match", "no"), ("flexible-extract", "7"))]  # fmt: skip
+    path = write(tmp_path / f"samples_quiz_{DATE}.jsonl", rows)
+    assert numbers(cs.score(path, match="flexible-extract"), "accuracy") == [100]
+
+
+def test_without_inspect_its_extension_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    refused("no inspect_ai. Run `pip install inspect-ai`", vary, None)
 
 
 # promptfoo; ``data/promptfoo.json`` is what version 0.123.1 wrote

@@ -1,15 +1,19 @@
-"""lm-evaluation-harness, driven as its users do; `make test-harness` installs it."""
+"""lm-evaluation-harness and inspect_ai, driven as their users do; `make test-harness` installs them."""
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from checks import output
-from conftest import build_model
+import consilience as cs
+from checks import output, refused
+from conftest import ROOT, build_model
+from consilience.inspect import vary
 from consilience.runs.run import read_answers
 
 QUESTIONS = """group,question,question_2,answer,options
@@ -69,3 +73,187 @@ def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path,
     for name in names if kind == "questions" else ():
         one, other = (of[name].explode().to_numpy() for of in (ours, theirs))
         assert np.abs(one - other).max() < LARGEST, name
+
+
+# inspect_ai
+
+COUNTER = """import tiktoken
+class Words:
+    def encode(self, text, **_):
+        return text.split()
+tiktoken.get_encoding = lambda name: Words()
+"""
+"""What counts the tokens of a mock model, in place of a file from the network."""
+
+
+def test_the_task_of_the_guide_comes_back_as_it_shows(consilience, tmp_path, monkeypatch):
+    """Italy: an answer of its own in each of three orders, 3 of 15 pairs agree; France: always D."""
+    pytest.importorskip("inspect_ai")
+    monkeypatch.setenv("COLUMNS", "100")
+    page = (ROOT / "docs" / "elsewhere.md").read_text(encoding="utf-8")
+    section = page.partition("### inspect_ai\n")[2].partition("\n### ")[0]
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL))
+    files = {
+        "capitals.py": blocks["python"],
+        "phrasings.csv": blocks["csv"],
+        "sitecustomize.py": COUNTER,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command, score = blocks["sh"].splitlines()
+    run(*command.split()[1:], cwd=tmp_path, PYTHONPATH=".")
+    assert output(consilience, *shlex.split(score)[1:]) == blocks["text"]
+
+
+def test_inspect_asks_a_model_in_variants(consilience, tiny_model, tmp_path):
+    """The command line with a local model; the log has the accuracy that inspect counted."""
+    log = pytest.importorskip("inspect_ai.log")
+    (tmp_path / "t.py").write_text("""from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import choice
+from inspect_ai.solver import multiple_choice
+from consilience.inspect import vary
+
+@task
+def capitals():
+    return Task([Sample("Capital of France?", ["Lyon", "Paris"], "B")], solver=multiple_choice(max_tokens=2), scorer=choice())
+
+@task
+def varied():
+    return vary(capitals)
+""")  # fmt: skip
+    model = [
+        "--model",
+        "hf/tiny",
+        "-M",
+        f"model_path={tiny_model}",
+        "-M",
+        f"tokenizer_path={tiny_model}",
+    ]
+    run(
+        "-m",
+        "inspect_ai",
+        "eval",
+        "t.py@varied",
+        *model,
+        "-M",
+        "device=cpu",
+        "--epochs",
+        2,
+        cwd=tmp_path,
+    )
+    (path,) = (tmp_path / "logs").glob("*.eval")
+    result = cs.score(path)
+    assert result.answers.select("variant").to_series().to_list() == [
+        f"order={order}, sample={at}" for order in ("AB", "BA") for at in (1, 2)
+    ]
+    (theirs,) = log.read_eval_log(str(path)).results.scores
+    right = (result.answers["answer"] == result.answers["gold"]).fill_null(value=False)
+    assert right.mean() == theirs.metrics["accuracy"].value
+
+
+def tasks():
+    """Tasks after the examples of inspect's documentation, and on its packaged data."""
+    from inspect_ai import Task
+    from inspect_ai.dataset import FieldSpec, MemoryDataset, Sample, example_dataset
+    from inspect_ai.model import ChatMessageSystem, ChatMessageUser
+    from inspect_ai.scorer import choice, includes, match
+    from inspect_ai.solver import generate, multiple_choice, system_message
+
+    talk = [ChatMessageSystem(content="Be brief."), ChatMessageUser(content="Which is a square?")]
+    samples = [
+        Sample("Which are squares?", ["3", "4", "9", "All of the above"], ["B", "C"], "squares"),
+        Sample(talk, ["8", "9", "Both A and B"], "B", 7, {"of": "numbers"}),
+        Sample("Which is odd?", ["2", "3"], "B"),
+    ]
+    data = MemoryDataset(samples)
+    data.shuffle_choices(seed=2)
+    chosen = Task(
+        data,
+        solver=[system_message("Hi."), multiple_choice(multiple_correct=True)],
+        scorer=choice(),
+    )
+    fields = FieldSpec(input="question", target="answer_matching_behavior")
+    popular = Task(
+        example_dataset("popularity", fields)[:4], solver=generate(), scorer=match("begin")
+    )
+    fields = FieldSpec(input="question", target="answer")
+    biology = Task(example_dataset("biology_qa", fields)[:4], scorer=includes(), epochs=2)
+    mind = Task(example_dataset("theory_of_mind")[:4], scorer=includes())
+    return {"chosen": chosen, "popular": popular, "biology": biology, "mind": mind}
+
+
+@pytest.mark.parametrize("name", ["chosen", "popular", "biology", "mind"])
+def test_a_task_in_variants_asks_the_same_and_comes_back(tmp_path, name):
+    """A model that knows the target of each second variant: the answers are those of the log."""
+    inspect_ai = pytest.importorskip("inspect_ai")
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    task = tasks()[name]
+    before, samples = [one.model_dump() for one in task.dataset], [*task.dataset]
+    items = [str(one.id or at) for at, one in enumerate(samples, start=1)]
+    (tmp_path / "p.csv").write_text("item,text\n" + "".join(f"{of},Again: {of}?\n" for of in items))
+    varied = vary(task, phrasings=tmp_path / "p.csv")
+    assert [one.model_dump() for one in task.dataset] == before
+    by_item = dict(zip(items, samples, strict=True))
+    for one in varied.dataset:
+        said, given = one.metadata["consilience"], by_item[one.metadata["consilience"]["item"]]
+        named = [
+            {sample.choices["ABCD".index(at)] for at in sample.target}
+            for sample in (given, one)
+            if sample.choices
+        ]
+        assert not named or (said["item"] == "7" or named[0] == named[1])
+        text = one.input if isinstance(one.input, str) else one.input[-1].text
+        assert text.startswith("Again: ") == (said["paraphrase"] == "2")
+        assert {**(given.metadata or {}), "consilience": said} == one.metadata
+    all_at = {
+        one.choices.index("All of the above")
+        for one in [*varied.dataset]
+        if "All of the above" in (one.choices or ())
+    }
+    assert len(all_at) == (name == "chosen")
+    numbered, asked = [*varied.dataset], []
+
+    def model(messages, *_):
+        asked.append(messages)
+        target = numbered[(len(asked) - 1) % len(numbered)].target
+        known = ", ".join(target) if isinstance(target, list) else target
+        text = ("ANSWER: " if name == "chosen" else "") + known.strip()
+        return ModelOutput(
+            **ModelOutput.from_content("m", text).model_dump() | {"usage": ModelUsage()}
+        )
+
+    (log,) = inspect_ai.eval(varied, model=get_model("mockllm/m", custom_outputs=model), display="none",
+                             log_dir=str(tmp_path / "logs"), max_samples=1, max_tasks=1)  # fmt: skip
+    assert log.status == "success"
+    result = cs.score(tmp_path / "logs")
+    assert len(result.answers) == len(numbered) * (2 if name == "biology" else 1)
+    right = (result.answers["answer"] == result.answers["gold"]).fill_null(value=False)
+    assert right.mean() == log.results.scores[0].metrics["accuracy"].value
+    factors = {"paraphrase", "order", "sample"} & {*result.answers.columns}
+    assert factors == {
+        "paraphrase",
+        {"chosen": "order", "biology": "sample"}.get(name, "paraphrase"),
+    }
+
+
+def test_what_cannot_be_varied_is_refused(tmp_path):
+    pytest.importorskip("inspect_ai")
+    from inspect_ai import Task
+    from inspect_ai.dataset import Sample
+    from inspect_ai.solver import generate, multiple_choice
+
+    (tmp_path / "p.csv").write_text("item,text\n2,Which?\n")
+    sample = Sample("Which is odd?", ["2", "3"], "B")
+    for task, factors, message in (
+        (
+            Task([sample], solver=[generate(), multiple_choice(shuffle=True)]),
+            None,
+            "an order of its own",
+        ),
+        (Task([sample]), ["labels=1"], "no factor 'labels=1' of a task"),
+        (Task([sample, Sample("?", id="1")]), None, "two samples with the id '1'"),
+        (Task([sample]), ["order=reversed"], "p.csv:2: no sample '2'"),
+    ):
+        refused(message, vary, task, factors, phrasings=tmp_path / "p.csv")

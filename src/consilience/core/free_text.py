@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -181,15 +181,15 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
 )}  # fmt: skip
 
 
-def rule_of(name: str) -> Rule:
-    """The rule of that name; one that does not exist raises.
+def rule_of(name: str, others: Iterable[str] = ()) -> Rule:
+    """The rule of that name; one that does not exist raises, and names ``others``, too.
 
     Of ``regex:PATTERN`` the group ``answer``, the first or the whole is compared as by ``exact``.
     """
     if name in RULES:
         return RULES[name]
     if not name.startswith(REGEX):
-        known = [*RULES, f"{REGEX}PATTERN"]
+        known = [*RULES, f"{REGEX}PATTERN", *sorted(others)]
         raise unknown_name(f"no rule '{name}' to match answers with", name, known)
     import regex  # as re, with a limit in time
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, rule_of
+from consilience.core.free_text import DEFAULT_RULE, DEFAULT_RULES, RULES, rule_of
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.elsewhere.exports import fact_answers, joined
 from consilience.elsewhere.formats import frames_in
@@ -50,7 +50,7 @@ open_runs = partial(runs.open_runs, opener=open_run)
 def made_of(options: ScoreOptions) -> Elsewhere:
     """What a file of answers holds, or a folder of logs."""
     path, suite = options.answers, options.suite
-    where, rule = str(path), rule_of(options.match) if options.match else None
+    where, match = str(path), options.match
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
     columns = dict(of.partition("=")[::2] for of in options.columns or ())
@@ -67,7 +67,7 @@ def made_of(options: ScoreOptions) -> Elsewhere:
             options = replace(options, suite=suite)
     frames = chain(first, frames)
     if suite is not None and not Path(suite).is_file():
-        return fact_answers(frames, options, rule, where)
+        return fact_answers(frames, options, rule_of(match) if match else None, where)
     notes = list[str]()
     if suite is not None:
         parts_of, fields = frames_in(Path(suite))
@@ -83,7 +83,11 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         if field and factor not in (*COLUMNS, *table.rows.columns):
             found = f"no field '{field}' of the factor '{factor}'"
             raise ConsilienceError(found, expected="one that rows have", where=where)
-    return counted_table(table, path.stem, rule)
+    rows = table.rows
+    readings = {*rows["reading"].drop_nulls()} if "reading" in rows.columns else set[str]()
+    if match in readings - {*RULES}:
+        return counted_table(table, path.stem, reading=match)
+    return counted_table(table, path.stem, rule_of(match, readings) if match else None)
 
 
 def kept(made: Elsewhere, options: ScoreOptions, folder: Path) -> Run:

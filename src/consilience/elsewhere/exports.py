@@ -31,6 +31,7 @@ from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
 from consilience.plans.questions import Presented
 from consilience.report.export import Output
 from consilience.suites.pairs import load_task
+from consilience.suites.questions import Questions
 
 Row = dict[str, Any]
 
@@ -64,13 +65,15 @@ def export_prompts(options: ExportOptions) -> Iterator[Row]:
 
     A gold or an option that may be written in several ways is a list, which begins as in the suite.
     """
-    return (row for row, *_ in _asked(options)[1])
+    return (row for row, *_ in asked_rows(options)[1])
 
 
-def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Question | None]]]:
-    """The kind of a suite, and its rows with what they ask."""
+def asked_rows(
+    options: AskedOptions, suite: Questions | None = None
+) -> tuple[Kind, Iterator[tuple[Row, Ask, Question | None]]]:
+    """The kind of a suite, and its rows with what they ask; ``suite``: in place of the named."""
     chosen = ProbeOptions(**{name: getattr(options, name) for name in parameters(AskedOptions)})
-    kind, (before, after) = refuse_other_options(chosen), ("", "")
+    kind, (before, after) = refuse_other_options(chosen, suite), ("", "")
     if kind == "pairs":
         from consilience.models.prompts import REPLY, TEMPLATES, filled
 
@@ -78,9 +81,9 @@ def _asked(options: ExportOptions) -> tuple[Kind, Iterator[tuple[Row, Ask, Quest
         text = filled(chosen.template or TEMPLATES[task.kind], task).replace(REPLY, "")
         before, after = text.split("{text}")
         chosen = replace(chosen, generate=True, model="baseline:majority")
-    plan = plan_of(chosen)
+    plan = plan_of(chosen, suite)
     queries = plan.queries(None)
-    questions = Presented.of(chosen).questions.groups if kind == "questions" else {}
+    questions = Presented.of(chosen, suite).questions.groups if kind == "questions" else {}
     factors: Any = plan.settings.get("factors") or ()
     design = plan.suite.relations[0].design.record
     drawn = {"drawn": design["drawn"]} if "drawn" in design else {}
@@ -129,7 +132,7 @@ def _every_text(name: str, choice: Choice) -> str | list[str]:
 def exported_lines(options: ExportOptions) -> Iterator[str]:
     """The rows as the lines of a file; in CSV a list is JSON in a cell."""
     form = options.format or (options.out and options.out.suffix.removeprefix("."))
-    for number, (row, *_) in enumerate(_asked(options)[1]):
+    for number, (row, *_) in enumerate(asked_rows(options)[1]):
         if form == "csv":
             buffer = io.StringIO(newline="")
             writer = csv.writer(buffer, lineterminator="\n")
@@ -155,7 +158,7 @@ def written_task(options: ExportOptions) -> Output:
     """
     if (folder := options.out) is None:
         raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
-    kind, asked = _asked(options)
+    kind, asked = asked_rows(options)
     lines, items = list[str](), set[tuple[str, str]]()
     for row, ask, question in asked:
         if kind == "pairs" or (question and (not question.options or ask.shown.is_chat)):

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain, islice
+from math import isnan
 from pathlib import Path
+from struct import Struct
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -288,8 +290,12 @@ def _of_document(sample: Record, task: str, model: str | None) -> Rows:
             right = row["right"] if len(written) == 1 else None
             yield sample, {**row, "answer": text, "sample": str(at), "right": right}
         return
+    elif len(texts) == 1 and isinstance(texts[0], str):  # is it the most probable one?
+        is_best = str(replies[0][1]) == "True"
+        row |= {"gold": texts, "answer": texts[0] if is_best else None}
+        row["error"] = None if is_best else "another text is more probable"
     else:
-        row["left_out"] = f"{documents}, which score one text"
+        row["left_out"] = f"{documents}, which have no right answer"
     yield sample, row
 
 
@@ -312,19 +318,22 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
     for file in files:
         for header, sample in _samples(file):
             task, number = str(header.get("task")), sample.get("id")
-            texts, target = sample.get("choices") or None, sample.get("target")
-            golds = target if isinstance(target, list) else [target]
-            if texts:
-                at = [LETTERS.index(one) for one in golds if one in LETTERS[: len(texts)]]
-                golds = [texts[at[0]]] if len(at) == len(golds) == 1 else golds
-                texts = texts if len(golds) == 1 else None
-                golds = golds if len(golds) == 1 else [", ".join(map(str, golds))]
+            metadata = sample.get("metadata") or {}
+            known, target = exported(metadata.get(VARIED, metadata)), sample.get("target")
             row = {
-                "group": task, "item": text_of(number), "subject": f"{task}/{number}",
-                "model": header.get("model"), "sample": text_of(sample.get("epoch")),
-                "gold": golds, "options": texts, "prompt": _content(sample, sample.get("input")),
-                **exported(sample.get("metadata")),
+                "group": task, "item": text_of(number), "model": header.get("model"),
+                "subject": f"{task}/{known.get('item', number)}",
+                "sample": text_of(sample.get("epoch")),
+                "gold": target, "prompt": _content(sample, sample.get("input")), **known,
             }  # fmt: skip
+            choices, texts = sample.get("choices"), list[str]()
+            if choices:
+                choices = known.get("options") or choices
+                texts = [one[0] if isinstance(one, list) else one for one in choices]
+                golds = _chosen(target, texts)
+                row |= {"gold": golds[:1], "options": choices}
+                if len(golds) > 1:
+                    row |= {"gold": [AND.join(sorted(golds))], "options": None}
             if error := sample.get("error"):
                 kind = str(error.get("message") or error).partition("(")[0]
                 yield sample, {"left_out": f"samples with an error: {truncated(kind, LONGEST)}"}
@@ -334,9 +343,40 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
             row["error"] = f"stopped by the limit of {limit}" if limit else None
             for name, score in (sample.get("scores") or {"": {}}).items():
                 value, answer = score.get("value"), score.get("answer")
-                right = VALUES.get(value) if isinstance(value, str | int | float) else None
                 given = {"answer": answer} if answer or (texts and answer is not None) else {}
-                yield sample, {**row, "reading": name or None, "right": right, **given}
+                if texts and "," in (answer or ""):
+                    given = {"answer": AND.join(sorted(_chosen(answer, texts)))}
+                values = value if isinstance(value, Mapping) else {"": value}
+                for part, one in values.items():
+                    reading = f"{name}/{part}".strip("/")
+                    right = VALUES.get(one) if isinstance(one, str | int | float) else None
+                    no = isinstance(one, float) and isnan(one)
+                    why = f"samples that {reading} did not score" if no else None
+                    judged = {"reading": reading or None, "right": right, "left_out": why}
+                    yield sample, {**row, **given, **judged}
+
+
+VARIED = "consilience"  # The field of metadata that ``consilience.inspect.vary`` writes
+AND = "; "  # Between the options of an answer that has several
+
+
+def places_of(value: object, texts: Sequence[str]) -> list[int]:
+    """The positions of the options that a target or an answer names by letters, as in inspect_ai.
+
+    The texts of options, and what is no list of their letters, name none.
+    """
+    values = [*map(str, value)] if isinstance(value, list) else [str(value)]
+    letters = re.sub(r"[\s,]", "", "".join(values)).upper()
+    if len(letters) > 1 and {*values} <= {*texts}:
+        return []
+    places = {LETTERS.index(one) if one in LETTERS else len(texts) for one in letters}
+    return sorted(places) if max(places, default=len(texts)) < len(texts) else []
+
+
+def _chosen(value: object, texts: Sequence[str]) -> list[str]:
+    """The texts of these options, or the value."""
+    named = [texts[at] for at in places_of(value, texts)]
+    return named or [*map(str, value if isinstance(value, list) else [value])]
 
 
 VALUES: Mapping[Any, bool] = {"C": True, "I": False, "P": False, "N": False, 1: True, 0: False}
@@ -354,14 +394,33 @@ def _samples(file: Path) -> Iterator[tuple[Record, Record]]:
         with ZipFile(file) as parts:
             names = parts.namelist()
             head = "header.json" if "header.json" in names else "_journal/start.json"
-            header = parse_json(parts.read(head).decode())["eval"]
+            header = parse_json(_part(parts, head))["eval"]
             for name in names:
                 if name.startswith("samples/") and name.endswith(".json"):
-                    yield header, parse_json(parts.read(name).decode())
-    except (BadZipFile, KeyError, NotImplementedError, UnicodeDecodeError, ValueError) as error:
+                    yield header, parse_json(_part(parts, name))
+    except (BadZipFile, KeyError, NotImplementedError, ValueError, *POLARS_FAULTS) as error:
         found = f"cannot be read as a log of inspect_ai: {reason_of(error)}"
         todo = "Convert it: inspect log convert --to json."
         raise ConsilienceError(found, where=str(file), todo=todo) from error
+
+
+def _part(parts: ZipFile, name: str) -> str:
+    """The text of a file in an archive; inspect_ai packs with zstd, which polars unpacks."""
+    if (part := parts.getinfo(name)).compress_type != ZSTD:
+        return parts.read(name).decode()
+    file = parts.fp
+    assert file is not None
+    file.seek(part.header_offset)
+    *_, name_size, extra_size = Struct("<26x2H").unpack(file.read(30))
+    file.seek(name_size + extra_size, 1)
+    packed = file.read(part.compress_size)
+    lines = pl.read_csv(
+        packed, has_header=False, separator="\0", quote_char=None, infer_schema=False
+    )
+    return "\n".join(lines.to_series())
+
+
+ZSTD = 93  # How ZIP names it; ``zipfile`` reads it from Python 3.14 on
 
 
 def _content(sample: Record, content: object) -> str | None:

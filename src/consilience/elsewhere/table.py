@@ -168,14 +168,17 @@ def texts_in(value: str | None, between: str = SEPARATOR) -> list[str]:
     return [choice.text for choice in choices_in(value, between)]
 
 
-def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewhere:
+def counted_table(
+    table: Table, name: str, rule: Rule | None = None, reading: str | None = None
+) -> Elsewhere:
     """What a run keeps of a table; ``name``: of its suite.
 
-    ``rule``: how answers are read, whatever verdicts the records have; None for their verdicts, and
-    the usual rules (``free_text.DEFAULT_RULES``) where they have none.
+    ``reading``: which of several counts; None for the first of ``VERDICTS``. ``rule``: how answers
+    are read, whatever verdicts the records have; None for their verdicts, and the usual rules
+    (``free_text.DEFAULT_RULES``) where they have none.
     """
     table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
-    _take_one_row(table)
+    _take_one_row(table, reading)
     golds = _right_answers(table)
     designs = _with_variants(table)
     questions = _with_questions(table, designs, golds)
@@ -203,8 +206,10 @@ def counted_table(table: Table, name: str, rule: Rule | None = None) -> Elsewher
     return Elsewhere(queries, suite, answers, table.model, table.notes)
 
 
-def _take_one_row(table: Table) -> None:
-    """Make factors of evaluations, and leave out other readings than ``VERDICTS`` name first.
+def _take_one_row(table: Table, reading: str | None) -> None:
+    """Make factors of evaluations, and leave out other readings than one that is named.
+
+    Without a name it is the one that ``VERDICTS`` name first.
 
     Where several evaluations asked the same, ``evaluation_id`` is the factor ``template`` if their
     prompts differ, else ``sample``.
@@ -225,7 +230,8 @@ def _take_one_row(table: Table) -> None:
         words = {name: re.findall(r"\w+", name.lower()) for name in names}
         names.sort(key=lambda name: [*(of in words[name] for of in VERDICTS), True].index(True))
         rank = texts.replace_strict(names, range(len(names)))
-        table.rows = rows.filter(rank == rank.min().over(by))
+        is_used = texts == reading if reading else rank == rank.min().over(by)
+        table.rows = rows.filter(is_used)
         if others := len(rows) - len(table.rows):
             used = listed(sorted({*table.rows["reading"].cast(pl.String).drop_nulls()}))
             found = f"{counted(others, 'row')} of other readings of an answer; used: {used}"

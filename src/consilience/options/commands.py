@@ -264,8 +264,8 @@ class ScoreOptions(Options):
     model: Annotated[str | None, Option(
         "Of a file with several models: count this one.", "M")] = None
     match: Annotated[str | None, Option(
-        "How an answer is found in a text: a rule of probe [default: what the log says, else as "
-        "probe].", "RULE")] = None
+        "How an answer is found in a text: a rule of probe. Or which scorer or filter of a log "
+        "counts [default: what the log says, else as probe].", "RULE")] = None
     protocol: RunProtocol = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
     by: TableBy = None
@@ -336,7 +336,7 @@ class ImproveOptions(Options):
     model: Annotated[str, Option("The masked or causal model: a Hub id or a folder.", "M", "-m")]
     suite: Annotated[str, Option("Train on this suite of facts, or of questions.", "S", "-s")]
     train_groups: Annotated[Sequence[str], Option(
-        "Train on these groups [default: 60 % of the questions of all groups].", "G,G")] = ()
+        "Train on these groups [default for questions: 60 % of them].", "G,G")] = ()
     validation_groups: Annotated[Sequence[str], Option(
         "Choose the checkpoint by these groups.", "G,G")] = ()
     vary: Annotated[Vary, {"kinds": QUESTIONS}] = None

@@ -32,6 +32,7 @@ from consilience.metrics import differences, errors, statistics
 from consilience.metrics.errors import Index, Number, Tallies, Terms
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
+from consilience.results import sameness
 from consilience.results.planning import PLANNED, Pilot, plans_of
 
 statistics.PERMUTATIONS = 999
@@ -588,6 +589,41 @@ def gates() -> Iterator[Row]:
         yield Row(f"{metric}, {design}", partial(judged, design, metric))
 
 
+def one_model(floor: float, gap: float, items: int, generator: Random) -> Mapping[str, float]:
+    """Verdicts of ``--same 2`` on two runs in four variants, with noise floors of 256 prompts.
+
+    ``floor``: how often a model changes its answers, all in a fifth of the items. ``gap``: the true
+    difference beyond it, in half of the variants of the items that have it.
+    """
+    shape, noisy = (items, 4), generator.random((items, 1)) < 0.2
+    moved = generator.random((items, 1)) < 2 * gap / (1 - floor)
+    moved = np.where(moved & (generator.random(shape) < 0.5), 1.0, 0.0)
+
+    def answered(usual: Any) -> Floats:
+        is_other = noisy & (generator.random(shape) < 1 - (1 - 5 * floor) ** 0.5)
+        return np.where(is_other, 2 + generator.random(shape), usual)
+
+    first, second = answered(0.0), answered(moved)
+    floors = []
+    for usual, run in ((0.0, first), (moved, second)):
+        asked = np.zeros(4 * items, dtype=np.bool_)
+        asked[generator.choice(4 * items, min(256, 4 * items), replace=False)] = True
+        asked = asked.reshape(shape)
+        counts = [((run != answered(usual)) & asked).sum(axis=1), asked.sum(axis=1)]
+        hits, total = (of[asked.any(axis=1)] for of in counts)
+        floors.append(errors.estimates({"": tally(hits, total)})[""])
+    differ = sameness.share(tally((first != second).sum(axis=1), 4))
+    verdict = sameness.verdict_of(sameness.beyond_noise(differ, floors), -np.inf, 0.02)
+    return {"same": verdict == sameness.SAME, "different": verdict == sameness.DIFFERENT}
+
+
+def same() -> Iterator[Row]:
+    """Models whose answers differ by a known share, beyond what each changes by itself."""
+    for floor, gap, items in product((0, 0.02, 0.1), (0, 0.01, 0.02, 0.05), (40, 200, 1000)):
+        name = f"noise floor {100 * floor:g} %; differs by {100 * gap:g} points; questions={items}"
+        yield Row(name, partial(one_model, floor, gap, items))
+
+
 DESIGN = FactorialDesign.full([
     Factor("paraphrase", ("1", "2", "3")), Factor("labels", ("A", "1")),
     Factor("order", ("ABCD", "BCDA", "CDAB", "DABC")),
@@ -844,6 +880,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "different": ("statistics/power.csv", lambda: found(other())),
     "detectable": ("statistics/detectable.csv", detectable),
     "gates": ("statistics/gates.csv", gates),
+    "same": ("statistics/same.csv", same),
     "factors": ("factors/coverage.csv", factors),
     "violations": ("expectations/coverage.csv", violations),
     "phrasings": ("statistics/coverage-phrasings.csv", phrasings),

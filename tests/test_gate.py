@@ -237,6 +237,37 @@ def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp
     assert "| consistency \\>= 0.9 | fail | all facts | 72.5 |" in out
 
 
+def test_each_question_is_right_in_a_share_of_its_answers(tmp_path, consilience):
+    """4 of 5 is 8 of 10 and 2 of 2. Exact bounds at 90 %: of 20 of 20 .05^(1/20) = .861; of 2 of 10
+    the p with P(X <= 2) = .05, .507; of 2 of 2 .05^(1/2) = .224; of 0 of 1 1 - .05 = .95."""
+    sizes = {"a": (20, 20), "b": (2, 10), "c": (2, 2), "d": (0, 1), "e": (8, 10)}
+    rows = [f"{name},{at},x,{'x' if at < right else 'y'}"
+            for name, (right, size) in sizes.items() for at in range(size)]  # fmt: skip
+    for name, lines in (("log", rows), ("turned", rows[::-1])):
+        text = "\n".join(["item,sample,gold,answer", *lines])
+        (tmp_path / f"{name}.csv").write_text(text)
+    found = cs.gate(tmp_path / "log.csv", rule=["right in 4 of 5", "right in 1 of 50"])
+    check, low = found.checks
+    assert (check.value, check.verdict, check.over, check.level) == (0.6, "fail", "all", "4 of 5")
+    assert check.reason == "3 of 5 questions; 1 clearly below, 3 neither (too few answers)"
+    assert low.reason == "4 of 5 questions; 0 clearly below, 1 neither (too few answers)"
+    items = found.items.filter(rule="right in 4 of 5")
+    columns = ("item", "right", "answers", "verdict", "shown")
+    assert items.select(columns).rows() == [
+        ("b", 2, 10, "fail", "below"), ("d", 0, 1, "fail", "neither"),
+        ("e", 8, 10, "pass", "neither"), ("c", 2, 2, "pass", "neither"),
+    ]  # fmt: skip
+    bounds = dict(zip(items["item"], items.select("low", "high").rows(), strict=True))
+    assert bounds["b"][1] == pytest.approx(0.5069, abs=1e-4)
+    assert bounds["c"] == pytest.approx((0.05**0.5, 1))
+    assert bounds["d"] == pytest.approx((0, 0.95))
+    turned = cs.gate(tmp_path / "turned.csv", rule="right in 4 of 5").items
+    assert turned.sort("item").equals(items.sort("item"))
+    status, out, _ = consilience("gate", tmp_path / "log.csv", "--rule", "right in 4 of 5")
+    assert status == 3
+    assert "b (questions): right in 2 of 10, 90 % CI 3.7 to 50.7: fail, below." in out
+
+
 def test_junit_holds_any_text():
     hostile = 'a<b>&"\x1b\x00\ufffe\ud800]]>'
     root = ET.fromstring(as_junit(hostile, [(hostile, "fail", hostile)], [hostile]))

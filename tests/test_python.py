@@ -304,7 +304,7 @@ def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
     result = cs.evaluate(file, first_label)
     table = result.items
     first, second = "paraphrase=1, order=AB", "paraphrase=1, order=BA"
-    assert table.rows() == [("nature", of, 2, 6, first, second, 0.5) for of in ("sea", "land")]
+    assert table.rows() == [("nature", of, 2, 6, first, second, 0.5, 4) for of in ("sea", "land")]
 
 
 def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):
@@ -381,6 +381,24 @@ def test_a_share_of_pairs_may_be_enough(file):
     with pytest.raises(AssertionError, match="agree in less than 34 % of their pairs of variants"):
         assert_consistent(first_label, file, at_least=0.34)
     refused("a share from 0 to 1", assert_consistent, cat, file, at_least=80)
+
+
+def test_each_item_is_right_often_enough_however_the_answers_disagree(file):
+    """The first label is right in two of four answers."""
+    result = assert_consistent(first_label, file, right_in="1 of 2")
+    assert result.answers.height == 8
+    with pytest.raises(AssertionError) as failed:
+        assert_consistent(first_label, file, right_in="3 of 5", examples=1)
+    assert str(failed.value).splitlines() == [
+        "first_label: 2 of 2 questions are right in less than 3 of 5 answers",
+        "sea: right in 2 of 4 answers; right is 'whale'",
+        "  'cat' in paraphrase=1, order=BA",
+        "    | Question: Which animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
+        "  'cat' in paraphrase=2, order=BA",
+        "    | Question: What animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
+        "1 more",
+    ]  # fmt: skip
+    refused("the rule 'right in 80 %'", assert_consistent, cat, file, right_in="80 %")
 
 
 def test_an_item_without_two_answers_fails_with_the_reason(file):

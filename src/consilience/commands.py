@@ -66,12 +66,16 @@ def score(options: declared.ScoreOptions) -> Output:
 
 @program.command("compare",
     "compare BERT=runs/bert RoBERTa=runs/roberta --format csv",
-    "compare runs/before runs/after --flips")
+    "compare runs/before runs/after --flips",
+    "compare runs/bf16 runs/int4 --same 2")
 def compare(
     runs: declared.RunSpecs,
     *,
     flips: Annotated[bool, Option(
         "Show which answers changed, from right to wrong or back.")] = False,
+    same: Annotated[float | None, Option(
+        "Are they the same model? At most so many points of the answers differ beyond the noise; "
+        "else the exit status is 3.", "POINTS", min=0, max=100)] = None,
     by: declared.TableBy = None,
     protocol: declared.RunProtocol = None,
 ) -> Output:
@@ -81,7 +85,7 @@ def compare(
     or permutation test, and the minimum detectable difference (docs/compare.md).
     """
     from consilience.results import comparing
-    return comparing.compare_runs(runs, protocol, by, flips=flips)
+    return comparing.compare_runs(runs, protocol, by, flips=flips, same=same)
 
 
 @program.command("gate",
@@ -92,7 +96,7 @@ def gate(
     *,
     rule: Annotated[Sequence[str], Option(
         'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
-        'than baseline by 3 points".', "RULE", is_repeated=True)] = (),
+        'than baseline by 3 points", "right in 4 of 5".', "RULE", is_repeated=True)] = (),
     baseline: Annotated[str | None, Option(
         "The run that rules compare with; the run must have all its queries.", "RUN")] = None,
     prove: Annotated[bool, Option(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from consilience.analysis.examples import item_agreement
 from consilience.core.errors import ConsilienceError, Protocol, unknown_name
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
@@ -20,7 +21,7 @@ from consilience.files.write import write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, measure
 from consilience.metrics.registry import DESCRIPTIONS, ENOUGH, label_of
-from consilience.metrics.statistics import NAN, TIE
+from consilience.metrics.statistics import NAN, TIE, binomial_intervals
 from consilience.probing import counted_by
 from consilience.report.cautions import Known, by_run, cautions
 from consilience.report.export import Displayed, Output, record_of
@@ -33,19 +34,22 @@ from consilience.report.table import (
     without_empty_columns,
 )
 from consilience.results import comparing
-from consilience.types import Suite
+from consilience.types import Suite, SuiteWords
 
 Row = dict[str, Any]
 LEVEL, INTERVAL = 0.9, "90 % CI"  # Each bound is a one-sided 95 % bound
 FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
-    "with 'of LEVEL' or 'in GROUP' after the metric, or 'over phrasings' at the end"
+    "with 'of LEVEL' or 'in GROUP' after the metric, or 'over phrasings' at the end; or "
+    "'right in 4 of 5', also with 'in GROUP'"
 )
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
 LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
 WAY = "no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)?"
 RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WAY} by {NUMBER}(?P<unit>%|points?)")
 PHRASINGS = re.compile("(?i) over phrasings$")
+RIGHT_IN = re.compile(r"(?i)right in (?P<least>\d+) of (?P<size>\d+)(?: in (?P<group>.+))?")
+SHOWN = 10  # Items under such a rule that a terminal shows
 PLACE = re.compile(r"(?i)(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?")
 
 
@@ -61,11 +65,18 @@ class Rule:
     at_least: bool  # Whether it must not be below the limit; else not above it
     is_relative: bool
     is_over_phrasings: bool  # Whether its interval is about other phrasings, too
+    least: int = 0  # Of ``right in k of n``, which is about each item, the k and the n; 0 of others
+    size: int = 0
 
     @classmethod
     def of(cls, text: str) -> Rule:
         """The rule of a text; none raises."""
         rule = PHRASINGS.sub("", text := " ".join(text.split()))
+        if each := RIGHT_IN.fullmatch(text):
+            k, n, group = int(each["least"]), int(each["size"]), each["group"] or ""
+            if not 0 < k <= n:
+                raise ConsilienceError(f"the rule '{text}'", expected="such as 'right in 4 of 5'")
+            return cls(text, "right_in", f"{k} of {n}", group, 1.0, True, False, False, k, n)
         absolute = LIMIT.fullmatch(rule)
         if not (match := absolute or RELATIVE.fullmatch(rule)):
             todo = f"Write '{rule} points'." if RELATIVE.fullmatch(f"{rule} points") else ""
@@ -119,6 +130,31 @@ class Rule:
             expected += f"variants, and one of {listed(names)}"
             raise ConsilienceError(f"no interval for the rule '{self.text}'", expected=expected)
         return row | {"low": row["low_phrasings"], "high": row["high_phrasings"]}
+
+    def items(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The items (``AGREEMENT_SCHEMA``) that were asked, the worst first, under ``k of n``.
+
+        ``right`` of their ``answers`` are right; ``low`` and ``high`` are the exact bounds of the
+        share. ``verdict``: ``pass`` if it is at least k/n. ``shown``: where the whole interval is,
+        ``at or above`` k/n or ``below``; else ``neither``.
+        """
+        if self.group:
+            fault = f"no group '{self.group}', which the rule '{self.text}' is about"
+            table = table.filter(group=_known(self.group, table["group"].unique(), fault))
+        table = table.filter(pl.col("answers") > 0).with_columns(rule=pl.lit(self.text))
+        table = table.with_columns((pl.col("right") * pl.col("answers")).round().cast(pl.Int64))
+        bounds = binomial_intervals(table["right"].to_numpy(), table["answers"].to_numpy(), LEVEL)
+        table, share = (
+            table.with_columns(low=bounds[:, 0], high=bounds[:, 1]),
+            self.least / self.size,
+        )
+        is_above, is_below = pl.col("low") >= share - TIE, pl.col("high") < share - TIE
+        passes = pl.col("right") * self.size >= pl.col("answers") * self.least
+        shown = pl.when(is_above).then(pl.lit("at or above")).when(is_below).then(pl.lit("below"))
+        verdict = pl.when(passes).then(pl.lit("pass")).otherwise(pl.lit("fail"))
+        table = table.with_columns(verdict=verdict, shown=shown.otherwise(pl.lit("neither")))
+        names = ("rule", "group", "item", "right", "answers", "low", "high", "verdict", "shown")
+        return table.select(names).sort("verdict", "high", "low", maintain_order=True)
 
     def holds(self, value: float, low: float, high: float, *, prove: bool) -> bool:
         """Whether a number, or a difference, with this interval passes.
@@ -242,6 +278,25 @@ def _check(
     )  # fmt: skip
 
 
+def _check_items(rule: Rule, items: pl.DataFrame, words: SuiteWords, *, prove: bool) -> Check:
+    """The check of a rule about each of the items (``Rule.items``)."""
+    names = (
+        ("verdict", "pass"),
+        ("shown", "at or above"),
+        ("shown", "below"),
+        ("shown", "neither"),
+    )
+    passed, above, below, neither = (items.filter(pl.col(of) == name).height for of, name in names)
+    reason = f"{passed} of {counted(items.height, words.item)}; {below} clearly below, "
+    reason += f"{neither} neither" + " (too few answers)" * (neither > 0)
+    holds = 0 < items.height == (above if prove else passed)
+    return Check(
+        rule.text, rule.metric, "group" if rule.group else "all", rule.group, "count", rule.level,
+        passed / items.height if items.height else NAN, NAN, NAN, NAN, NAN, rule.limit,
+        "pass" if holds else "fail", reason, rule.group or f"all {words.item}s",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Displayed):
     """The checks of a run."""
@@ -250,6 +305,8 @@ class Gate(Displayed):
     record: Mapping[str, Any]
     checks: Sequence[Check]  # A check of each rule, by group where a rule is about several
     notes: Sequence[str]
+    items: pl.DataFrame
+    """The items under rules ``right in k of n`` (``Rule.items``) that fail, or pass by chance."""
 
     @property
     def failed(self) -> Sequence[Check]:
@@ -270,6 +327,11 @@ class Gate(Displayed):
         failed += f", {beyond} beyond the margin, but not shown" * (beyond > 0)
         title = f"Gate: {self.verdict.upper()} ({failed}). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
+        for row in self.items.head(SHOWN).to_dicts():
+            low, high = (number_text(row[of], "share") for of in ("low", "high"))
+            note = f"{row['item']} ({row['group']}): right in {row['right']} of {row['answers']}, "
+            notes.append(f"{note}{INTERVAL} {low} to {high}: {row['verdict']}, {row['shown']}.")
+        notes += [f"{self.items.height - SHOWN:,} more: --json."] * (self.items.height > SHOWN)
         rows = [asdict(check) for check in self.checks]
         for row, check in zip(rows, self.checks, strict=True):
             kind: Kind = "share" if math.isnan(check.difference) else "points"
@@ -285,7 +347,7 @@ class Gate(Displayed):
         if runs[0]:
             answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
-            {"checks": pl.DataFrame([asdict(check) for check in self.checks])},
+            {"checks": pl.DataFrame([asdict(check) for check in self.checks]), "items": self.items},
             [table] if self.is_open else [table, answers], cautions=self.notes,
             facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
         )  # fmt: skip
@@ -304,6 +366,19 @@ def _asked_again(answers: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
     return by_group.join(again, on="group", how="left").fill_null(0)
 
 
+def _rules(texts: Sequence[str], baseline: str | None) -> list[Rule]:
+    """The rules of texts; none raises, and one against a baseline without one."""
+    rules = [Rule.of(text) for text in dict.fromkeys(texts)]
+    if not rules:
+        todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
+        raise ConsilienceError("no rule", expected=FORMS, todo=todo)
+    relative = [rule.text for rule in rules if rule.is_relative]
+    if relative and not baseline:
+        found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
+        raise ConsilienceError(found, todo=todo)
+    return rules
+
+
 def gate(
     path: str | Path,
     texts: Sequence[str],
@@ -320,14 +395,7 @@ def gate(
     if junit and junit.suffix.lower() not in ("", ".xml"):
         raise ConsilienceError(f"checks in '{junit.suffix}'", expected=".xml", where=str(junit))
     try:
-        rules = [Rule.of(text) for text in dict.fromkeys(texts)]
-        if not rules:
-            todo = "Write --rule, or rule = ['consistency >= 0.8'] in [gate] of consilience.toml."
-            raise ConsilienceError("no rule", expected=FORMS, todo=todo)
-        relative = [rule.text for rule in rules if rule.is_relative]
-        if relative and not baseline:
-            found, todo = f"the rule '{relative[0]}' without a baseline", "Name it: --baseline RUN."
-            raise ConsilienceError(found, todo=todo)
+        rules = _rules(texts, baseline)
         run, *base = open_runs([str(path), *filter(None, [baseline])])
         if part := next((one.path for one in (run, *base) if not one.is_finished), None):
             todo = "Rerun the command of the run to resume it."
@@ -339,7 +407,7 @@ def gate(
         tables = {False: (metrics, items, whole)}
         known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=metrics)
         notes: Sequence[str] = cautions(known)
-        if relative:
+        if any(rule.is_relative for rule in rules):
             common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))
             both = asked_of_all(common.answers)
             differences = compare(both, common.suite, suite.protocol, LEVEL)
@@ -348,15 +416,22 @@ def gate(
             tables[True] = differences, items, whole
             own = by_run({first.label: [], run.label: notes})
             notes = [*dict.fromkeys([*comparing.cautions_on(common, differences), *own])]
-        checks = list[Check]()
+        checks, judged = list[Check](), [pl.DataFrame()]
         for rule in rules:
+            if rule.least:
+                of_rule = rule.items(item_agreement(asked, suite, suite.protocol))
+                checks.append(_check_items(rule, of_rule, suite.words, prove=prove))
+                judged.append(of_rule.filter(pl.col("shown") != "at or above"))
+                continue
             table, items, whole = tables[rule.is_relative]
             rows = rule.rows(table, suite)
             checks += [_check(rule, row, table, suite, items, whole, prove=prove) for row in rows]
         name = run.label + "".join(f" against {one.label}" for one in base)
         paths = {"run": str(run.source or run.path), "baseline": baseline}
         record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
-        made = Gate(f"{name} on {suite.name}", record, checks, notes)
+        made = Gate(
+            f"{name} on {suite.name}", record, checks, notes, pl.concat(judged, how="diagonal")
+        )
     except ConsilienceError as error:
         if junit and junit.parent.is_dir():
             case = "gate", "error", str(error).rstrip(".")

@@ -31,13 +31,15 @@ AGREEMENT_SCHEMA: Schema = {
     **dict.fromkeys(("same", "pairs"), pl.Int64),
     **dict.fromkeys(("first", "second"), pl.String),
     "right": pl.Float64,
+    "answers": pl.Int64,
 }
 """One row an item.
 
 - ``same``: pairs of variants that get the same answer, as the metric ``consistency`` counts them.
 - ``pairs``: pairs of variants that are compared and were asked in both.
 - ``first``, ``second``: the first two variants without the same answer; null where all agree.
-- ``right``: the share of the variants that were asked which get the right answer; null of none.
+- ``right``: the share of the ``answers`` that are right: of the variants that were asked, with or
+  without an answer. Null of none.
 """
 
 
@@ -60,8 +62,9 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
         was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
         is_right = (pl.col("answer") == pl.col("gold")).fill_null(value=False)
         asked = as_labels(rows.filter(was_asked), relation.design).group_by("item")
-        table = table.join(asked.agg(right=is_right.mean()), on="item", how="left")
-        table = table.with_columns(group=pl.lit(relation.id))
+        counts = asked.agg(right=is_right.mean(), answers=pl.len())
+        table = table.join(counts, on="item", how="left", maintain_order="left")
+        table = table.with_columns(pl.col("answers").fill_null(0), group=pl.lit(relation.id))
         tables.append(table.select(*AGREEMENT_SCHEMA).cast(pl.Schema(AGREEMENT_SCHEMA)))
     return pl.concat(tables)
 

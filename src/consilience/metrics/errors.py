@@ -481,7 +481,7 @@ def _parts(tally: Tally, empty: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval; NaN for no data or without an interval."""
+    """A number with its interval; NaN for no data or without an interval."""
 
     value: float
     low: float

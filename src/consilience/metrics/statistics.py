@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.special import bdtr, expit, logit, stdtrit
+from scipy.special import bdtr, betaincinv, expit, logit, stdtrit
 
 from consilience.core.items import Floats, Ints
 
@@ -39,20 +39,23 @@ def intervals_of(
     """
     ends = logit_intervals(values, errors, clusters, bounds, level)
     if proportion:
-        exact = (clusters > 1) & (errors <= TIE)
-        unseen = unseen_share(np.maximum(clusters, 1), level)
-        for value, low, high in ((0, np.zeros_like(unseen), unseen), (1, 1 - unseen, 1.0)):
-            of = exact & (np.abs(values - value) <= TIE)
-            ends[of] = np.stack(np.broadcast_arrays(low, high), axis=1)[of]
+        is_end = np.minimum(np.abs(values), np.abs(values - 1)) <= TIE
+        exact = is_end & (clusters > 1) & (errors <= TIE)
+        hits = np.round(values[exact] * clusters[exact])
+        ends[exact] = binomial_intervals(hits, clusters[exact], level)
     return ends
 
 
-def unseen_share(clusters: Ints, level: float = LEVEL) -> Floats:
-    """The greatest share that 0 of n clusters are compatible with (Clopper and Pearson 1934).
+def binomial_intervals(hits: Ints | Floats, totals: Ints, level: float = LEVEL) -> Floats:
+    """The exact bounds (number, 2) of the shares of ``hits`` (Clopper and Pearson 1934).
 
-    ``1 - ((1 - level) / 2)^(1/n)``; 0 of 10 at 95 %: 0.308.
+    The shares with which so many hits or more, and so many or fewer, have the probability ``(1 -
+    level) / 2``; 0 of 10 at 95 %: 0 to 0.308.
     """
-    return np.asarray(1 - ((1 - level) / 2) ** (1 / clusters))
+    tail, misses = (1 - level) / 2, totals - hits
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, tail), 0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - tail), 1)
+    return np.stack([low, high], axis=1)
 
 
 def logit_interval(

@@ -12,7 +12,7 @@ from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import CheckedAnswers
+from consilience.metrics.measure import CheckedAnswers, asked_of_all
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.comparison_tables import (
@@ -23,6 +23,7 @@ from consilience.report.comparison_tables import (
     verdict,
 )
 from consilience.report.export import Displayed, Output, record_of
+from consilience.results import sameness
 from consilience.runs.run import Run
 from consilience.types import Suite
 
@@ -158,6 +159,10 @@ class Comparison(Displayed):
         """Which answers of later runs differ from those of the first: ``flips, answers``."""
         return flips_of(self.runs, self.suite.protocol)
 
+    def same(self, within: float) -> Output:
+        """Whether the runs are of the same model, within so many points: ``same``."""
+        return same_of(self.runs, within, self.suite.protocol)
+
     def output(self, by: By | None = None) -> Output:
         """The differences as ``by`` chooses them, and which tables have details."""
         table, details = comparison_table(self.table, self.suite, by), list[str]()
@@ -173,19 +178,20 @@ class Comparison(Displayed):
 
 
 def compare_runs(
-    paths: Sequence[str], protocol: Protocol | None, by: By | None, *, flips: bool
-) -> Output:
+    paths: Sequence[str], protocol: Protocol | None, by: By | None, *, flips: bool,
+    same: float | None,
+) -> Output:  # fmt: skip
     """Later runs against the first, by the protocol of the first unless given.
 
-    With ``flips``: which answers changed.
+    With ``flips``: which answers changed. With ``same``: whether they are of the same model.
     """
+    chosen = {"--flips": flips, "--same": same is not None, "--by": by}
+    if len(names := [name for name, value in chosen.items() if value]) > 1:
+        raise ConsilienceError(" with ".join(names), todo="Leave one of them out.")
     runs = open_runs(paths)
-    if not flips:
-        return compare_opened(runs, protocol).output(by)
-    if by:
-        found = "--flips with --by"
-        raise ConsilienceError(found, todo="Leave them out: the table has every level.")
-    return flips_of(runs, protocol)
+    if same is not None:
+        return same_of(runs, same, protocol)
+    return flips_of(runs, protocol) if flips else compare_opened(runs, protocol).output(by)
 
 
 def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:
@@ -216,6 +222,29 @@ def flips_of(
     return Output(
         {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, known.suite),
         cautions_on(known), {"run": _record(runs, known.suite)}, csv=changed,
+    )  # fmt: skip
+
+
+def same_of(runs: Sequence[Run], within: float, protocol: Protocol | None = None) -> Output:
+    """Whether later runs are of the model of the first; the exit status is 3 unless all are.
+
+    ``same``: a row a number of two runs (``sameness.SAME_SCHEMA``). ``within``: points.
+    """
+    if len(runs) < 2:
+        raise ConsilienceError(f"{len(runs)} run", expected="two runs or more of one suite")
+    known = Common.of(runs, counted_by(runs[0], protocol))
+    answers = asked_of_all(known.answers)
+    first, *others = known.runs
+    found = [
+        sameness.numbers_of(pair, [answers[run.label] for run in pair], within / 100, known.suite)
+        for pair in ((first, other) for other in others)
+    ]
+    numbers = pl.concat(table for table, _ in found)
+    verdicts = {*numbers.filter(number=sameness.BEYOND)["verdict"]}
+    return Output(
+        {"same": numbers}, [sameness.same_table(numbers, known.suite, within / 100)],
+        [sentence for _, sentences in found for sentence in sentences], cautions_on(known),
+        {"run": _record(runs, known.suite)}, status=0 if verdicts == {sameness.SAME} else 3,
     )  # fmt: skip
 
 

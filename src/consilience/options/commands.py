@@ -336,7 +336,7 @@ class ImproveOptions(Options):
     model: Annotated[str, Option("The masked or causal model: a Hub id or a folder.", "M", "-m")]
     suite: Annotated[str, Option("Train on this suite of facts, or of questions.", "S", "-s")]
     train_groups: Annotated[Sequence[str], Option(
-        "Train on these groups [default for questions: 60 % of them].", "G,G")] = ()
+        "Train on these groups [default: 60 % of the questions of all groups].", "G,G")] = ()
     validation_groups: Annotated[Sequence[str], Option(
         "Choose the checkpoint by these groups.", "G,G")] = ()
     vary: Annotated[Vary, {"kinds": QUESTIONS}] = None

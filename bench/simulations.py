@@ -24,6 +24,7 @@ import polars as pl
 from scipy.special import expit, stdtr
 
 from consilience.analysis.factor_effects import exact_parts
+from consilience.analysis.judges import prediction_powered, rogan_gladen
 from consilience.core import factors as core
 from consilience.core.factors import SAMPLED, WHOLE, Factor, FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
@@ -870,6 +871,32 @@ def plans() -> Iterator[Row]:
             yield Row(name, partial(after_pilot, metric, kind, size, count, target, truth))
 
 
+def double_sample(
+    share: float, accuracy: float, orders: int, labels: int, generator: Random
+) -> Mapping[str, float]:
+    """Whether the intervals of corrected rates contain the true one, and their widths.
+
+    People give the label to ``share`` of 1,000 items, and their label of some of these is known.
+    The judge says the same with the probability ``accuracy`` in each of so many orders.
+    """
+    people = generator.random(1_000) < share
+    is_right = generator.random((1_000, orders)) < accuracy
+    judged, cells = (people[:, None] == is_right).mean(axis=1), {"true value": share}
+    for name, of in (("corrected", prediction_powered), ("Rogan-Gladen", rogan_gladen)):
+        _, low, high = of(judged, judged[:labels], people[:labels].astype(np.float64))
+        cells |= {name: NAN if np.isnan(low) else float(low <= share <= high)}
+        cells |= {f"{name} width": high - low, f"{name} defined": float(low == low)}
+    return cells
+
+
+def judges() -> Iterator[Row]:
+    """The rates of ``analyze judge``."""
+    for share, accuracy, orders in product((0.5, 0.2, 0.05), (0.6, 0.8, 0.95), (1, 2)):
+        for labels in (20, 50, 200):
+            name = f"share={share}; accuracy={accuracy}; orders={orders}; labels={labels}"
+            yield Row(name, partial(double_sample, share, accuracy, orders, labels))
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "means": ("statistics/coverage-means.csv", means),
     "numbers": ("statistics/coverage-numbers.csv", numbers),
@@ -885,6 +912,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {
     "violations": ("expectations/coverage.csv", violations),
     "phrasings": ("statistics/coverage-phrasings.csv", phrasings),
     "plans": ("statistics/plans.csv", plans),
+    "judges": ("statistics/coverage-judges.csv", judges),
 }
 """Where each table is kept, and its rows."""
 

@@ -21,7 +21,7 @@ Functions:
   one. ``mean_over_runs``: means of metrics over runs, such as seeds.
 - ``analyze_patterns``, ``analyze_edits``, ``analyze_examples``, ``analyze_factors``,
   ``analyze_rules``, ``analyze_knowledge``, ``analyze_syntax``, ``analyze_tasks``,
-  ``analyze_representations``: why a model is inconsistent.
+  ``analyze_representations``, ``analyze_judge``: why a model is inconsistent.
 - ``gate(run, rule=["consistency >= 0.8"])``: whether a run keeps rules on its numbers; a ``Gate``.
 - ``publish_run(run, format)``: its results in the formats of others.
 - ``run_study(file)``, ``study_state(file)``, ``report_study(file)``: many models on many suites.

@@ -9,6 +9,7 @@ from consilience.callbacks import ConsistencyCallback as ConsistencyCallback
 from consilience.commands import analyze_edits as analyze_edits
 from consilience.commands import analyze_examples as analyze_examples
 from consilience.commands import analyze_factors as analyze_factors
+from consilience.commands import analyze_judge as analyze_judge
 from consilience.commands import analyze_knowledge as analyze_knowledge
 from consilience.commands import analyze_patterns as analyze_patterns
 from consilience.commands import analyze_representations as analyze_representations

@@ -312,6 +312,20 @@ def analyze_rules(run: declared.RunPath) -> Output:
     return analyses.analyze_rules(run)
 
 
+@analyze_group.command("judge", "analyze judge runs/judge labels.csv")
+def analyze_judge(
+    run: declared.RunPath,
+    labels: Annotated[OptionalPath, Option(
+        "What people say of some items: a table with item and gold.", "LABELS")] = None,
+) -> Output:
+    """Show how often a judge gives each label, corrected with labels of people.
+
+    The labelled items must be a random sample of those of the run (docs/judges.md).
+    """
+    from consilience.results import analyses
+    return analyses.analyze_judge(run, labels)
+
+
 @analyze_group.command("syntax", "analyze syntax pararel --format csv")
 def analyze_syntax(suite: declared.SuiteArgument) -> Output:
     """Compare a suite's own edges with those of a parser.

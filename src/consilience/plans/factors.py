@@ -212,7 +212,9 @@ def presenter_of(
             if lacking := [slot for slot in others if slot not in filled]:
                 found = f"nothing for {{{lacking[0]}}} of the template '{template.name}'"
                 raise unknown_name(found, lacking[0], filled, f"the question '{question.item}'")
-            if "option_1" in others and (last := f"option_{len(question.options)}") not in others:
+            is_same = template.text.count("{option_1}") == len(question.options)  # in all places
+            last = f"option_{len(question.options)}"
+            if "option_1" in others and last not in others and not is_same:
                 raise ConsilienceError(f"no {{{last}}} in the template '{template.name}'")
     base = Presentation(
         template=next(iter(used.values())),

@@ -263,6 +263,35 @@ RULE_PARTS: Columns = {"part": Column("part"), "value": Column("share", "share",
 OF_RULE_PARTS = "the rest is between questions; each of these rules counts once"
 
 
+JUDGE: Columns = {
+    "label": Column("label"), "value": Column("judge", "share", bounds=LOW_HIGH),
+    "people_value": Column("people", "share"),
+    "corrected_value": Column("corrected", "share", bounds=("corrected_low", "corrected_high")),
+    "rg_value": Column("Rogan-Gladen", "share", bounds=("rg_low", "rg_high")),
+    "sensitivity": Column("sensitivity", "share", is_extra=True),
+    "specificity": Column("specificity", "share", is_extra=True),
+}  # fmt: skip
+"""How often a judge gives each label, and people do."""
+
+OF_JUDGE = "letters are options by their place in the file; a tie that is no option is no label"
+OF_CORRECTED = (
+    "people: {}, which must be a random sample; corrected: prediction-powered; Rogan-Gladen: from "
+    "sensitivity and specificity, undefined for a judge that is no better than chance"
+)
+
+
+def judge_verdict(rows: pl.DataFrame, labelled: int) -> list[str]:
+    """What the judge gives the first label, and what people would; else its favourite place."""
+    row = rows.row(0 if labelled else -1, named=True)
+    chosen = row["label"] if labelled else "the option shown first"
+    said = f"The judge chooses {chosen} in {100 * row['value']:.1f} %"
+    if not labelled:
+        return [f"{said}."]
+    bounds = f"{100 * row['corrected_low']:.1f} to {100 * row['corrected_high']:.1f}"
+    return [f"{said}; corrected with {counted(labelled, 'label')} of people it is "
+            f"{100 * row['corrected_value']:.1f} % ({bounds})."]  # fmt: skip
+
+
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
 
 

@@ -14,10 +14,12 @@ from consilience import probing, suites
 from consilience.analysis import examples, patterns
 from consilience.analysis.examples import OF_FACTS
 from consilience.analysis.factor_effects import FactorTables, factors_of
+from consilience.analysis.judges import judge_table
 from consilience.analysis.patterns import correlation
 from consilience.analysis.rules import rule_tables
 from consilience.analysis.task_types import read_runs, task_effects, without_models
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
+from consilience.core.text import counted
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.measure import CheckedAnswers, measure
@@ -219,6 +221,16 @@ def analyze_rules(path: str | Path) -> Output:
         frame_table(components, parts, layouts.RULE_PARTS, [layouts.OF_RULE_PARTS]),
     ]
     return Output({"rules": rules, "components": components}, shown, [verdict])
+
+
+def analyze_judge(path: str | Path, labels: str | Path | None) -> Output:
+    """How often a judge gives each label: ``judge``."""
+    run = open_run(path)
+    rows, number = judge_table(run, None if labels is None else Path(labels))
+    notes = [layouts.OF_JUDGE, layouts.OF_CORRECTED.format(counted(number, "labelled item"))]
+    title = f"{run.label}: how often each is chosen, in percent"
+    shown = [frame_table(rows, title, layouts.JUDGE, notes if number else notes[:1])]
+    return Output({"judge": rows}, shown, layouts.judge_verdict(rows, number))
 
 
 SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")

@@ -872,18 +872,27 @@ def plans() -> Iterator[Row]:
 
 
 def double_sample(
-    share: float, accuracy: float, orders: int, labels: int, generator: Random
+    share: float,
+    accuracy: float,
+    orders: int,
+    labels: int,
+    generator: Random,
+    *,
+    is_balanced: bool = False,
 ) -> Mapping[str, float]:
     """Whether the intervals of corrected rates contain the true one, and their widths.
 
     People give the label to ``share`` of 1,000 items, and their label of some of these is known.
     The judge says the same with the probability ``accuracy`` in each of so many orders.
+    ``is_balanced``: half of the known labels are chosen among those with the label.
     """
     people = generator.random(1_000) < share
     is_right = generator.random((1_000, orders)) < accuracy
     judged, cells = (people[:, None] == is_right).mean(axis=1), {"true value": share}
+    halves = [np.flatnonzero(one)[: labels // 2] for one in (people, ~people)]
+    known = np.concatenate(halves) if is_balanced else np.arange(labels)
     for name, of in (("corrected", prediction_powered), ("Rogan-Gladen", rogan_gladen)):
-        _, low, high = of(judged, judged[:labels], people[:labels].astype(np.float64))
+        _, low, high = of(judged, judged[known], people[known].astype(np.float64))
         cells |= {name: NAN if np.isnan(low) else float(low <= share <= high)}
         cells |= {f"{name} width": high - low, f"{name} defined": float(low == low)}
     return cells
@@ -895,6 +904,9 @@ def judges() -> Iterator[Row]:
         for labels in (20, 50, 200):
             name = f"share={share}; accuracy={accuracy}; orders={orders}; labels={labels}"
             yield Row(name, partial(double_sample, share, accuracy, orders, labels))
+    for share in (0.5, 0.2, 0.05):
+        name = f"share={share}; accuracy=0.8; orders=1; labels=40, half of each"
+        yield Row(name, partial(double_sample, share, 0.8, 1, 40, is_balanced=True))
 
 
 TABLES: Mapping[str, tuple[str, Callable[[], Iterator[Row]]]] = {

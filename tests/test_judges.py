@@ -256,7 +256,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path):
     file.write_bytes(pl.DataFrame(rows_of(JUDGED, replies)).write_ndjson().encode())
     for text, found in (
         ("9,A", "the item '9'.*expected an item of the run"),
-        ("1,C", "the gold 'C'.*'A', 'B'"),
+        ("1,C", "the gold 'C'.*A, B"),
         ("1,A\n1,B", "another label of the item '1'"),
         ("1,", "no labels"),
     ):

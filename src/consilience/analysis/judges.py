@@ -86,10 +86,10 @@ def verdicts_of(run: Run) -> Verdicts:
             shares[index[key], labels.index(texts[key][option])] += 1
             shares[index[key], -1] += LETTERS.index(shown[0]) == option
     asked = np.bincount([index[key] for key, *_ in answers])
-    letters = ({LETTERS[at]: label for at, label in of.items() if label} for of in texts.values())
     names = {
-        key: {**of_letters, **{text: texts[key][at] for text, at in places[key].items()}}
-        for key, of_letters in zip(texts, letters, strict=True)
+        key: {LETTERS[at]: label for at, label in of.items() if label}
+        | {text: of[at] for text, at in places[key].items()}
+        for key, of in texts.items()
     }
     return Verdicts(labels, names, shares / asked[:, None])
 
@@ -100,24 +100,20 @@ def read_labels(path: Path, verdicts: Verdicts) -> dict[Key, str]:
     A gold is the text of an option, or its letter.
     """
     problems: Problems = []
-    groups = dict[str, list[str]]()
-    for group, item in verdicts.names:
-        groups.setdefault(item, []).append(group)
-    labels = dict[Key, str]()
-    for row in read_table(read_rows(path, problems), LABELS, problems, str(path)):
-        of_item = [of for of in groups.get(row["item"], ()) if row["group"] in ("", of)]
-        if not row["gold"]:
-            continue
-        if len(of_item) != 1:
-            expected = "an item of the run, in one group" if of_item else "an item of the run"
+    items, labels = dict[str, list[Key]](), dict[Key, str]()
+    for key in verdicts.names:
+        items.setdefault(key[1], []).append(key)
+    rows = read_table(read_rows(path, problems), LABELS, problems, str(path))
+    for row in (row for row in rows if row["gold"]):
+        of_item = [key for key in items.get(row["item"], ()) if row["group"] in ("", key[0])]
+        names = verdicts.names[of_item[0]] if len(of_item) == 1 else {}
+        label = names.get(row["gold"])
+        if not names:
+            expected = "an item of the run, and its group where several have it"
             row.report(f"the item '{row['item']}'", "item", expected=expected)
-            continue
-        key = of_item[0], row["item"]
-        label = verdicts.names[key].get(row["gold"])
-        if label is None:
-            expected = ", ".join(f"'{one}'" for one in verdicts.names[key])
-            row.report(f"the gold '{row['gold']}'", "gold", expected=expected)
-        elif labels.setdefault(key, label) != label:
+        elif label is None:
+            row.report(f"the gold '{row['gold']}'", "gold", expected=", ".join(names))
+        elif labels.setdefault(of_item[0], label) != label:
             row.report(f"another label of the item '{row['item']}'", "gold", expected="one")
     raise_all(problems)
     if not labels:
@@ -213,7 +209,7 @@ def judge_table(run: Run, path: Path | None) -> tuple[pl.DataFrame, int]:
         for name, of in (("corrected", prediction_powered), ("rg", rogan_gladen)):
             values = of(judged, f, people)
             row |= dict(zip((f"{name}_value", f"{name}_low", f"{name}_high"), values, strict=True))
-        row["people_value"] = people.mean()
+        row |= {"people_value": people.mean(), "people_n": len(people)}
         row["sensitivity"] = f[people == 1].mean() if people.any() else NAN
         row["specificity"] = 1 - f[people == 0].mean() if not people.all() else NAN
     return pl.DataFrame(rows, infer_schema_length=None), len(said)

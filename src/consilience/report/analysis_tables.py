@@ -275,21 +275,22 @@ JUDGE: Columns = {
 
 OF_JUDGE = "letters are options by their place in the file; a tie that is no option is no label"
 OF_CORRECTED = (
-    "people: {}, which must be a random sample; corrected: prediction-powered; Rogan-Gladen: from "
+    "people: {}; corrected: prediction-powered, which needs a random sample; Rogan-Gladen: from "
     "sensitivity and specificity, undefined for a judge that is no better than chance"
 )
 
 
-def judge_verdict(rows: pl.DataFrame, labelled: int) -> list[str]:
+def judge_verdict(rows: pl.DataFrame, labelled: int) -> str:
     """What the judge gives the first label, and what people would; else its favourite place."""
-    row = rows.row(0 if labelled else -1, named=True)
-    chosen = row["label"] if labelled else "the option shown first"
-    said = f"The judge chooses {chosen} in {100 * row['value']:.1f} %"
+    row = {
+        name: 100 * of if name != "label" else of for name, of in rows.row(0, named=True).items()
+    }
     if not labelled:
-        return [f"{said}."]
-    bounds = f"{100 * row['corrected_low']:.1f} to {100 * row['corrected_high']:.1f}"
-    return [f"{said}; corrected with {counted(labelled, 'label')} of people it is "
-            f"{100 * row['corrected_value']:.1f} % ({bounds})."]  # fmt: skip
+        return f"The judge chooses the option shown first in {100 * rows['value'][-1]:.1f} %."
+    return (
+        "The judge chooses {label} in {value:.1f} %; corrected with {} of people it is "
+        "{corrected_value:.1f} % ({corrected_low:.1f} to {corrected_high:.1f})."
+    ).format(counted(labelled, "label"), **row)
 
 
 ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after

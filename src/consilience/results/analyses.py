@@ -230,7 +230,7 @@ def analyze_judge(path: str | Path, labels: str | Path | None) -> Output:
     notes = [layouts.OF_JUDGE, layouts.OF_CORRECTED.format(counted(number, "labelled item"))]
     title = f"{run.label}: how often each is chosen, in percent"
     shown = [frame_table(rows, title, layouts.JUDGE, notes if number else notes[:1])]
-    return Output({"judge": rows}, shown, layouts.judge_verdict(rows, number))
+    return Output({"judge": rows}, shown, [layouts.judge_verdict(rows, number)])
 
 
 SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")

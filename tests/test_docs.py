@@ -105,8 +105,10 @@ def test_the_script_of_the_guide_to_exports_makes_answers_that_score_as_it_shows
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     printed, shown = [], []
-    for language, block in re.findall(r"```(sh|python|text)\n(.*?)```", page, re.DOTALL):
-        if language == "python":
+    for language, block in re.findall(r"```(csv|sh|python|text)\n(.*?)```", page, re.DOTALL):
+        if language == "csv":
+            (tmp_path / "bot.csv").write_text(block, encoding="utf-8")
+        elif language == "python":
             (tmp_path / "api.py").write_text(block, encoding="utf-8")
             assert len(block.strip().splitlines()) <= 20
         elif language == "text":

@@ -219,7 +219,7 @@ def test_records_of_every_eval_ever(tmp_path, records, expected, factor, note):
 def test_records_whose_prompts_nothing_names_are_refused(tmp_path):
     rows = [eee(item, "x", ["x"], raw=f"{item} {at}") for item in "ab" for at in "12"]
     path = write(tmp_path / "r.jsonl", rows)
-    refused("4 rows .* such as of 'a'.*prompts differ.*--columns template=FIELD", cs.score, path)
+    refused("4 rows .* such as of 'a'.*consilience check FILE", cs.score, path)
     rows = [of | {"metadata": {"mine": of["input"]["raw"][-1]}} for of in rows]
     write(path, rows)
     assert numbers(cs.score(path, columns={"template": "metadata.mine"})) == [100, 100, 100]

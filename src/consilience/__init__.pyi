@@ -16,6 +16,7 @@ from consilience.commands import analyze_representations as analyze_representati
 from consilience.commands import analyze_rules as analyze_rules
 from consilience.commands import analyze_syntax as analyze_syntax
 from consilience.commands import analyze_tasks as analyze_tasks
+from consilience.commands import check as check
 from consilience.commands import finetune as finetune
 from consilience.commands import gate as gate
 from consilience.commands import import_patterns as import_patterns

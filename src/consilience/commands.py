@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat, SuiteKind
-from consilience.options import FilePath, Option, OptionalPath, takes
+from consilience.options import FilePath, Option, OptionalPath, Paths, takes
 from consilience.options import commands as declared
 
 if TYPE_CHECKING:
@@ -62,6 +62,22 @@ def score(options: declared.ScoreOptions) -> Output:
     """
     from consilience.results import evaluation
     return evaluation.output_of(evaluation.scored(options), options)
+
+
+@program.command("check", "check answers.csv", "check runs/bot answers.csv")
+def check(
+    files: Annotated[Paths, Option("A table, a log, a run or a suite; or two of them.", "FILE")],
+    *,
+    columns: declared.AnswerColumns = None,
+) -> Output:
+    """Say which numbers a file can give, and why not others.
+
+    A number that is not possible has a reason; commands to paste give the others. Nothing is
+    guessed: a column is what its name says, or what --columns says. Of two files it shows what they
+    have in common. The exit status is 3 where nothing can be computed, or compared.
+    """
+    from consilience.results import checking
+    return checking.check(files, columns)
 
 
 @program.command("compare",

@@ -24,7 +24,16 @@ import polars as pl
 from consilience.core.errors import ConsilienceError, reason_of
 from consilience.core.factors import FACTORS
 from consilience.core.text import listed, truncated
-from consilience.elsewhere.table import COLUMNS, FORM, LETTERS, NAME, ROWS, VERDICTS, texts_in
+from consilience.elsewhere.table import (
+    COLUMNS,
+    FORM,
+    LETTERS,
+    NAME,
+    ROWS,
+    TO_CHECK,
+    VERDICTS,
+    texts_in,
+)
 from consilience.files.read import POLARS_FAULTS, parse_json, read_document, read_lines, read_rows
 from consilience.files.rows import plain_name, text_of
 from consilience.runs.run import no_run
@@ -36,6 +45,7 @@ Rows = Iterator[tuple[Record, dict[str, Any]]]
 OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
 """The factors of tables, and of logs of what was exported: columns of their names."""
 
+TABLE = "a table"
 PART = 2**24  # Bytes of a file that are parsed at once
 FIRST = 1000  # Rows of a file that show which columns it has
 
@@ -62,43 +72,28 @@ LONGEST = 60  # Characters of a text of the file in a name or a note
 def frames_in(
     path: Path, columns: Mapping[str, str] | None = None, needed: Sequence[str] = ()
 ) -> tuple[Iterator[pl.DataFrame], Mapping[str, str]]:
-    """The rows of a file or of a folder of logs, and the field of each factor.
+    """The rows of a file or of a folder of logs, and the field of each column and factor.
 
     ``columns``: the fields that the user names, of ``COLUMNS`` and of factors; that of a factor is
     empty where there is none. ``needed``: what a table must have.
     """
-    rows, names, named = None, list[str](), dict(columns or {})
+    named = dict(columns or {})
     if {"item", "group"} & {*named}:
         named.setdefault("subject", "")  # which a log makes of its own item and group
     factors = {of: name for of, name in named.items() if of not in COLUMNS}
-    if path.is_dir():
-        if samples := sorted(path.rglob("samples_*.jsonl")):
-            rows = lm_eval_rows(samples)
-        elif files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
-            rows = inspect_rows(files)
-        else:
-            raise no_run(path, "run.json, and no logs")
-    elif path.suffix == ".eval":
-        rows = inspect_rows([path])
-    elif path.suffix == ".json" and isinstance(document := read_document(path), Mapping):
-        rows = inspect_rows([path]) if "eval" in document else promptfoo_rows(path)
-    elif path.suffix == ".jsonl":
-        first = next((line for _, line in read_lines(path) if line.strip()), "")
-        with suppress(ValueError, AttributeError):  # no object: the reader says where
-            names = [*parse_json(first).keys()]
-        rows = lm_eval_rows([path]) if {"doc_id", "filtered_resps"} <= {*names} else None
+    form, rows = opened(path)
     known = {of: name for of, name in named.items() if name}
-    if rows is not None:
+    if form == "Every Eval Ever":
+        fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
+        return record_parts(path, named), {**fields, **factors}
+    if form != TABLE:
         with_factors = (
             {NAME: row.pop("variant", None), **row, **dict.fromkeys(named)}
             | {of: dig(record, name) for of, name in known.items()}
             for record, row in rows
         )
         return frames_of(with_factors), {**OWN, **factors}
-    if 2 * len({*names} & {*RECORD}) >= len(RECORD):
-        fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
-        return record_parts(path, named), {**fields, **factors}
-    cells = (row for _, row in read_rows(path))
+    cells = (row for row, _ in rows)
     first_rows = [*islice(cells, FIRST)]
     names = [*dict.fromkeys(name for row in first_rows for name in row)]
     plain = {plain_name(name): name for name in reversed(names)}
@@ -116,18 +111,42 @@ def frames_in(
     if "answer" in lacking and not {"scores", "error", "excluded"}.isdisjoint(names):
         lacking.remove("answer")
     if lacking and names:
-        yours = ",".join(f"{of}=YOURS" for of in lacking)
         raise ConsilienceError(
             f"no column {listed([fields[of] for of in lacking])} among {', '.join(names)}",
-            expected=f"{listed(needed)}, in upper or lower case", where=str(path),
-            todo=f"Name yours: consilience score --columns {yours}, or columns= in Python.",
+            expected=f"{listed(needed)}, in upper or lower case", where=str(path), todo=TO_CHECK,
         )  # fmt: skip
     every = (
         {of: dig(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)
     )
     is_flat = all(one in names or {".", COLUMN_JOIN}.isdisjoint(one) for one in fields.values())
     parts = table_parts(path, fields) if is_flat and path.suffix == ".jsonl" else frames_of(every)
-    return parts, {of: name for of, name in fields.items() if of not in COLUMNS}
+    return parts, fields
+
+
+def opened(path: Path) -> tuple[str, Rows]:
+    """The program that wrote a file of answers or a folder of logs, and each record with its row.
+
+    ``TABLE`` for any other file; its records, and those of Every Eval Ever, have no row.
+    """
+    if path.is_dir():
+        if samples := sorted(path.rglob("samples_*.jsonl")):
+            return "lm-evaluation-harness", lm_eval_rows(samples)
+        if files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
+            return "inspect_ai", inspect_rows(files)
+        raise no_run(path, "run.json, and no logs")
+    names, document = set[str](), read_document(path) if path.suffix == ".json" else None
+    if isinstance(document, Mapping) and "eval" not in document:
+        return "promptfoo", promptfoo_rows(path)
+    if isinstance(document, Mapping) or path.suffix == ".eval":
+        return "inspect_ai", inspect_rows([path])
+    if path.suffix == ".jsonl":
+        first = next((line for _, line in read_lines(path) if line.strip()), "")
+        with suppress(ValueError, AttributeError):  # no object: the reader says where
+            names = {*parse_json(first).keys()}
+    if {"doc_id", "filtered_resps"} <= names:
+        return "lm-evaluation-harness", lm_eval_rows([path])
+    rows = ((row, dict[str, Any]()) for _, row in read_rows(path))
+    return ("Every Eval Ever" if 2 * len(names & {*RECORD}) >= len(RECORD) else TABLE), rows
 
 
 def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:

@@ -66,6 +66,7 @@ VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "corre
 """Of several readings of an answer the first of these words counts, else the alphabet's first."""
 USUAL = ("A", "base", "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
+TO_CHECK = "`consilience check FILE` shows its columns, and what to name."
 EMPTY = ["[]", "[null]", '[""]']  # Lists that hold nothing
 WRONG = "(wrong by the record)"  # After an answer that is read as the gold
 ANSWERS: Mapping[str, Any] = {**SCHEMA, **WRITTEN_COLUMNS}
@@ -106,7 +107,7 @@ class Table:
     def of_parts(
         cls, parts: Iterable[pl.DataFrame], where: str, fields: Mapping[str, str], model: str | None
     ) -> Table:
-        """``model``: which one, where a file has several."""
+        """``fields``: of factors and of others. ``model``: which one, where a file has several."""
         kept, models, left_out, size = list[pl.DataFrame](), set[str](), Counter[str](), 0
         known, texts = ("group", *NEEDED, "model", "prompt", "left_out"), selectors.string()
         lacks = [
@@ -139,7 +140,8 @@ class Table:
         refuse_several(models if model is None else (), where)
         whole = pl.concat(kept, how="diagonal")
         whole = whole.select(of for of in whole.columns if whole[of].null_count() < len(whole))
-        return cls(where, whole, model or min(models, default=""), fields, notes)
+        factors = {of: name for of, name in fields.items() if of not in COLUMNS}
+        return cls(where, whole, model or min(models, default=""), factors, notes)
 
 
 def refuse_several(models: Iterable[str], where: str) -> None:
@@ -262,7 +264,7 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
                 f"{counted(alone, 'value')} of the field '{source}' in one item only",
                 expected=f"levels of the factor '{name}', which several items have",
                 where=table.where,
-                todo=f"Name another field: --columns {name}=FIELD; --columns {name}= takes none.",
+                todo=f"--columns {name}= takes none. {TO_CHECK}",
             )
     varying.sort(key=[*FACTORS, *varying].index)
     order = {name: _levels(rows, name) for name in varying}
@@ -298,13 +300,10 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
     rows = pl.concat([rows, of_rows, place], how="horizontal")
     again = rows.filter(repeated(rows["place"], rows["variant_index"]))
     if len(again):
-        first = again.sort("place", "variant_index").head(2)
-        found = f"{len(again):,} rows of queries that have several, such as of '{first['item'][0]}'"
-        todo = "Name the field that tells them apart, such as a seed: --columns sample=FIELD."
-        if "asked" in first.columns and first["asked"].n_unique() > 1:
-            todo = "Their prompts differ. Name the field that says how: --columns template=FIELD."
+        first = again.sort("place", "variant_index")["item"][0]
+        found = f"{len(again):,} rows of queries that have several, such as of '{first}'"
         expected = "one for each item and variant"
-        raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
+        raise ConsilienceError(found, expected=expected, where=table.where, todo=TO_CHECK)
     number = rows["place"].cast(pl.UInt64) * 2**32 + rows["variant_index"].cast(pl.UInt64)
     at = number.arg_sort()
     table.rows = pl.DataFrame([rows.drop_in_place(name)[at] for name in rows.columns])

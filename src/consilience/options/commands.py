@@ -75,6 +75,8 @@ Cells = Annotated[str, Option(
 ColumnNames = Annotated[Named, Option(
     "Columns of the file: question=Q1+Q2,options=A+B+C+D.", "OURS=YOURS", kinds=QUESTIONS,
     joins="+")]
+AnswerColumns = Annotated[ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
+    "Columns, also of factors: item=Id,gold=Right,template=Style."}]
 SheetFolder = Annotated[FilePath, Option("Write the sheets to this new folder.", "DIR", "-o")]
 DataDir = Annotated[OptionalPath, Option(
     "Where fetched suites are [env: CONSILIENCE_DATA].", "DIR")]
@@ -257,8 +259,7 @@ class ScoreOptions(Options):
     answers: Annotated[FilePath, Option(
         "The folder of a run, a table, or a log of another harness.", "ANSWERS")]
     _: KW_ONLY
-    columns: Annotated[ColumnNames, {"kinds": (), "pattern": ".+=.*", "help":
-        "Columns, also of factors: item=Id,gold=Right,template=Style."}] = None
+    columns: AnswerColumns = None
     suite: Annotated[str | None, Option(
         "What was asked: a file of `suite export`, or a suite of facts.", "S", "-s")] = None
     model: Annotated[str | None, Option(

@@ -1,0 +1,184 @@
+"""``consilience check``: what a file is, which numbers it has, and what it lacks."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import consilience as cs
+from checks import output, refused
+from conftest import ROOT
+
+PROMPTFOO = ROOT / "tests/data/promptfoo.json"
+
+
+def write(path, header, *rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header.split(), *(row.split() for row in rows)])
+    return str(path)
+
+
+def reasons(*files, **options):
+    table = cs.check(files, **options).tables["numbers"]
+    return dict(table.iter_rows())
+
+
+def said(checked):
+    """The lines below the tables, and the verdict."""
+    return "\n".join([*checked.verdict, *(of for of in checked.shown if isinstance(of, str))])
+
+
+SIX = [
+    f"{item} {style} x{item} {answer}"
+    for item in "abcdef"
+    for style, answer in (("s", f"x{item}"), ("t", "no"))
+]
+
+
+@pytest.fixture
+def six(tmp_path, monkeypatch):
+    """Six items in two styles, of which one is always right: all numbers but four."""
+    monkeypatch.chdir(tmp_path)
+    return write(Path("six.csv"), "item template gold answer", *SIX)
+
+
+def test_numbers_are_possible_or_have_a_reason(six):
+    checked = cs.check([six])
+    assert checked.verdict == [
+        "six.csv: a table; 12 rows; 6 questions; 1 group; answers to each: 2; no options shown; template: s, t"
+    ]
+    found = reasons(six)
+    assert [of for of, why in found.items() if why == "yes"] == [
+        "Accuracy", "Consistency", "Chance-corrected consistency", "Intervals over items", "Changed answers",
+    ]  # fmt: skip
+    assert (
+        "4 to 100 paraphrases" in found["Intervals over phrasings"]
+        and "order=" in found["Position preference"]
+    )
+    assert found["Noise"] == "no: needs repeats: --columns sample=YOURS" and checked.status == 0
+    table = checked.tables["columns 1"].select(
+        "column", "read as", "values", "of an item", "example"
+    )
+    assert table.rows() == [
+        ("item", "item", 6, 1, "a"), ("template", "template", 2, 2, "s"),
+        ("gold", "gold", 6, 1, "xa"), ("answer", "answer", 7, 2, "xa"),
+    ]  # fmt: skip
+    metrics = cs.score(six).metrics.filter(metric="consistency", over="all", kind="whole")
+    assert metrics["value"].item() == 0, "it is possible, and is 0"
+
+
+def test_one_answer_to_each_item_lacks_a_factor(tmp_path):
+    path = write(tmp_path / "a.csv", "item gold answer", "a x x", "b y x")
+    found = reasons(path)
+    assert found["Accuracy"] == "yes" and "--columns template=YOURS" in found["Consistency"]
+    assert found["Consistency"] == found["Chance-corrected consistency"]
+    assert found["Intervals over items"].startswith("no: needs 5 items")
+
+
+def test_options_orders_and_samples_give_their_numbers(tmp_path):
+    """Two options in both orders: kappa and preference; the factors apart; repeats are noise."""
+    lines = [
+        f"{item} {order} {sample} {gold} {gold} {options}"
+        for item, gold in (("a", "x"), ("b", "y"), ("c", "x"))
+        for order, options in (("AB", "x;y"), ("BA", "y;x")) for sample in "12"
+    ]  # fmt: skip
+    path = write(tmp_path / "o.csv", "item order sample gold answer options", *lines)
+    found = reasons(path)
+    for number in (
+        "Label kappa",
+        "Position preference",
+        "Noise",
+        "Consistency, order",
+        "Consistency, sample",
+    ):
+        assert found[number] == "yes", number
+    assert "2 options; order: AB, BA; sample: 1, 2" in cs.check([path]).verdict[0]
+
+
+@pytest.mark.parametrize(("header", "rows", "columns", "lines"), [
+    ("Nr Stil Soll Ist", ["1 s x x", "1 t x y", "2 s z z", "2 t z z"], None,
+     ["item=YOURS,gold=YOURS,answer=YOURS", "suite check t.csv --columns question=YOURS,answer=YOURS"]),
+    ("Nr Stil Soll Ist", ["1 s x x", "1 t x y", "2 s z z", "2 t z z"], {"item": "Nr", "gold": "Soll", "answer": "Ist"},
+     ["Does 'Stil' say how", "--columns item=Nr,gold=Soll,answer=Ist,template=Stil"]),
+    ("item style run gold answer", [f"{a} {b} {c} x x" for a in "ij" for b in "st" for c in "12"], None,
+     ["No column alone tells"]),
+    ("item hash gold answer", ["a 1 x x", "a 2 x y", "b 3 x x", "b 4 x y"], None, ["No column alone tells"]),
+    ("item question gold answer style", ["a q x x s", "a q x y t", "b p z z s", "b p z z t"], None, ["Does 'style' say"]),
+    ("question answer", ["Who? x", "What? y"], None, ["a suite (t.csv:", "suite check t.csv", "probe --suite t.csv"]),
+    ("item gold answer", ["a x x y"], None, ["no file of answers", "t.csv:2: 4 columns; expected 3"]),
+    ("item gold answer", [], None, ["no answers"]),
+    ("id answer", ["1 x"], None, ["score t.csv --suite PROMPTS"]),
+])  # fmt: skip
+def test_what_cannot_be_counted_says_why_and_what_to_name(
+    header, rows, columns, lines, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    checked = cs.check([write(Path("t.csv"), header, *rows)], columns=columns)
+    assert checked.status == 3 and "numbers" not in checked.tables
+    for line in lines:
+        assert line in said(checked)
+
+
+def test_a_name_in_upper_case_is_found_and_no_other_one(tmp_path):
+    lines = ["a x x s", "a x y t", "b z z s", "b z z t"]
+    path = write(tmp_path / "a.csv", "ITEM Gold answer TEMPLATE", *lines)
+    assert cs.check([path]).status == 0
+    path = write(tmp_path / "b.csv", "item Correct answer template", *lines)
+    assert "gold=YOURS" in said(cs.check([path]))
+
+
+def test_the_command_that_is_shown_works_as_it_is(tmp_path, consilience, monkeypatch):
+    """A name with spaces and a column with an apostrophe; a file of two models."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        dict(zip(("item", "the user's way", "gold", "answer"), of.split(), strict=True))
+        for of in SIX
+    ]
+    Path("my answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for arguments in (
+        ["my answers.jsonl", "--columns", "template=the user's way"],
+        [str(PROMPTFOO)],
+    ):
+        text = output(consilience, "check", *arguments)
+        (line,) = (of for of in text.splitlines() if of.startswith("Score:"))
+        assert "Accuracy" in output(consilience, *shlex.split(line)[2:])
+    assert "models echo, toy, of which the first is counted" in text
+
+
+def test_runs_and_suites_are_known(tmp_path):
+    run = str(
+        cs.evaluate(
+            "mini", "baseline:majority", limit=2, groups=["capital"], out=tmp_path / "r"
+        ).folder
+    )
+    checked = cs.check([run])
+    assert checked.verdict[0].startswith(f"{run}: a run; 2 facts; 1 relation; answers to each: 9")
+    assert reasons(run)["Consistency"] == "yes" and checked.status == 0
+    assert "probe --suite mini" in said(cs.check(["mini"]))
+    refused("no such file", cs.check, [str(tmp_path / "none.csv")])
+    refused("3 files", cs.check, [run] * 3)
+
+
+def test_two_files_have_something_in_common_or_are_named_otherwise(six, tmp_path):
+    """The same six questions under other names: 6 golds and texts in common, and no item."""
+    same = write(Path("same.csv"), "item template gold answer", *SIX[:10])
+    checked = cs.check([six, same])
+    rows = {of[0]: of[2:] for of in checked.tables["common"].rows()}
+    assert rows["items"] == (6, 5, 5) and rows["queries"] == (12, 10, 10) and checked.status == 0
+    assert "Compare: consilience compare six.csv same.csv" in said(checked)
+    other = write(
+        Path("o.csv"), "item template gold answer name", *(f"q-{of} {of[0]}" for of in SIX)
+    )
+    checked = cs.check([six, other])
+    assert checked.status == 3 and "no item is the same, such as 'a' and 'q-a'" in said(checked)
+    assert ("'item'", "'name'", 6, 6, 6) in checked.tables["common"].rows()
+    assert "--columns item=YOURS" in said(checked)
+    styles = [of.replace(" s ", " u ").replace(" t ", " v ") for of in SIX]
+    styles = write(Path("s.csv"), "item template gold answer", *styles)
+    assert "Name or vary the same factors (template and template)" in said(cs.check([six, styles]))
+    foreign = write(Path("f.csv"), "Nr Soll Ist", *(f"{of[0]} x{of[0]} y" for of in SIX[::2]))
+    checked = cs.check([six, foreign])
+    assert "no answers that can be counted in f.csv" in said(checked)
+    assert ("'gold'", "'Soll'", 6, 6, 6) in checked.tables["common"].rows()

@@ -277,7 +277,7 @@ class Grid:
         for name, levels in self.phrasings.items():
             of = np.array(levels)
             different, sizes = np.unique(of[is_counted], return_counts=True)
-            is_uneven = self.has_base and np.ptp(sizes) > 0
+            is_uneven = self.has_base and len({*sizes.tolist()}) > 1
             if len(different) not in ENOUGH or is_uneven or self.answers.size > MOST_RECOUNTED:
                 return {}
             kept |= {(name, level): of != level for level in np.unique(of[self.used]).tolist()}

@@ -29,10 +29,6 @@ from consilience.types import Suite
 
 SHOWN_FLIPS = 20  # Questions with changed answers that a terminal shows
 ORDERS = ("order", "context")  # factors whose levels are letters
-NAMED_ALIKE = (
-    "Ask both with the same --suite, --data and --vary. Of tables name what is alike: "
-    "--columns item=NUMBER, in the questions of the suite, too."
-)
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Common:
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",
-                todo=NAMED_ALIKE,
+                todo="`consilience check RUN RUN` shows what they have in common.",
             )
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
         for run in runs[1:]:

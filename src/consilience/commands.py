@@ -334,9 +334,9 @@ def analyze_judge(
     labels: Annotated[OptionalPath, Option(
         "What people say of some items: a table with item and gold.", "LABELS")] = None,
 ) -> Output:
-    """Show how often a judge gives each label, corrected with labels of people.
+    """Correct the rates of a judge with labels of people.
 
-    The labelled items must be a random sample of those of the run (docs/judges.md).
+    How often it chooses each reply or label, and the option shown first (docs/judges.md).
     """
     from consilience.results import analyses
     return analyses.analyze_judge(run, labels)

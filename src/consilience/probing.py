@@ -291,7 +291,7 @@ def _timed(queries: Queries, sizes: Mapping[str, int], left: int) -> dict[str, A
     groups = [queries.group(name) for name in evenly([*sizes], TIMED)]
     count, asked = -(-TIMED // max(1, len(groups))), 0
     firsts = [{ask.item: ask for ask in reversed(group.asks)}.values() for group in groups]
-    samples = [evenly([*of], count) for of in firsts]
+    samples = [evenly([*of][::-1], count) for of in firsts]
     for group, asks in zip(groups[:1], samples[:1], strict=True):
         queries.ask(replace(group, asks=asks[:1]), lambda done: None)
     before = client.usage.requests if client else 0

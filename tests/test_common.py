@@ -67,6 +67,27 @@ def in_numbers(compared):
     return compared.table.sort("metric", "over", "group", "kind", "level", "second")
 
 
+def test_a_factor_that_one_run_did_not_vary_is_compared_at_its_base_level(consilience, tmp_path):
+    """Also where the other run varied another one, and in either order of the runs."""
+    asked = ("--model", "baseline:random", "--suite", "mini-questions", "--limit", "2")
+    for name, *vary in (("both", "order=reversed", "paraphrase=1,2"), ("some", "paraphrase=1,2"),
+                        ("other", "labels=A,none")):  # fmt: skip
+        factors = [word for of in vary for word in ("--vary", of)]
+        output(consilience, "probe", *asked, *factors, "--out", tmp_path / name)
+    both, some, other = (Run.open(tmp_path / name) for name in ("both", "some", "other"))
+    for pair in ((both, some), (some, both)):
+        common = Common.of(pair, pair[0].suite)
+        assert {*common.shared["variant"]} == {"paraphrase=1", "paraphrase=2"}
+        assert common.shared.height == some.answers.height
+        (first, second) = (
+            cs.compare(*pair)
+            .table.filter(metric="accuracy", over="all")[0, ["first_value", "second_value"]]
+            .row(0)
+        )
+        assert first == second  # a draw depends on the question alone
+    assert {*Common.of([both, other], both.suite).shared["variant"]} == {"base"}
+
+
 @pytest.mark.parametrize(("items", "more", "queries", "questions", "size"), [
     (BASE, {}, 6, 3, 6),
     (BASE, {"name": "another suite"}, 6, 3, 6),

@@ -10,6 +10,7 @@ import polars as pl
 
 from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
+from consilience.core.factors import Design, FactorialDesign
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
@@ -97,28 +98,44 @@ def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) ->
 
 
 def _named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
-    """Runs, and the suite of the first, with orders of as many letters as the smallest suite has.
+    """Runs, and the suite of the first, with variants named alike.
 
-    Orders have a letter for each option of the largest question of their suite.
+    Orders have as many letters as the smallest suite has: one for each option of the largest
+    question. A factor that not all runs vary is left out: what is alike is its base level.
     """
-    own = [{factor: _letters(run.suite, factor) for factor in ORDERS} for run in runs]
-    letters = {factor: min(of[factor] for of in own) for factor in ORDERS}
-    alike = []
-    for run, of_run in zip(runs, own, strict=True):
-        if of_run == letters:
-            alike.append(run)
-            continue
+    letters = {of: min(_letters(run.suite, of) for run in runs) for of in ORDERS}
+    varied = [{name for one in _of_cells(run.suite) for name in one.levels} for run in runs]
+    others = {of for names in varied for of in names if not all(of in known for known in varied)}
+
+    def alike(design: FactorialDesign) -> tuple[FactorialDesign, dict[str, str]]:
+        """The design with such names, and old names -> new ones."""
+        known, names = design.with_letters({of: letters.get(of, 0) for of in ORDERS})
+        places = [at for at, factor in enumerate(known.factors) if factor.name in others]
+        base = [at for at, cell in enumerate(known.cells) if not any(cell[of] for of in places)]
+        if not places or not base:
+            return known, names
+        old = [[*names][at] for at in base]
+        known = known.only(base).without(others)
+        return known, dict(zip(old, known.names, strict=True))
+
+    renamed = []
+    for run in runs:
         names: dict[str, str] = {}
-        for group in run.suite:
-            names |= group.design.factorial.with_letters(letters)[1]
-        alike.append(replace(run, names=names))
-    if own[0] != letters:
-        designs = [one.design for one in suite]
-        designs = [of.of_factorial(of.factorial.with_letters(letters)[0]) for of in designs]
-        groups = zip(suite, designs, strict=True)
-        relations = tuple(replace(one, given_design=design) for one, design in groups)
+        for design in _of_cells(run.suite):
+            names |= alike(design.factorial)[1]
+        renamed.append(replace(run, names={old: new for old, new in names.items() if old != new}))
+    if renamed[0].names:
+        relations = tuple(
+            replace(one, given_design=one.design.of_factorial(alike(one.design.factorial)[0]))
+            for one in suite
+        )
         suite = replace(suite, relations=relations)
-    return alike, suite
+    return renamed, suite
+
+
+def _of_cells(suite: Suite) -> list[Design]:
+    """The designs of questions."""
+    return [group.design for group in suite if "cells" in group.design.record]
 
 
 def _letters(suite: Suite, factor: str) -> int:

@@ -619,7 +619,7 @@ def one_model(floor: float, gap: float, items: int, generator: Random) -> Mappin
 
 
 def same() -> Iterator[Row]:
-    """Models whose answers differ by a known share, beyond what each changes by itself."""
+    """Models whose answers differ by a known share, beyond the noise floor of each."""
     for floor, gap, items in product((0, 0.02, 0.1), (0, 0.01, 0.02, 0.05), (40, 200, 1000)):
         name = f"noise floor {100 * floor:g} %; differs by {100 * gap:g} points; questions={items}"
         yield Row(name, partial(one_model, floor, gap, items))

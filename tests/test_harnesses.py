@@ -250,7 +250,7 @@ def test_what_cannot_be_varied_is_refused(tmp_path):
         (
             Task([sample], solver=[generate(), multiple_choice(shuffle=True)]),
             None,
-            "an order of its own",
+            "which shuffles the choices",
         ),
         (Task([sample]), ["labels=1"], "no factor 'labels=1' of a task"),
         (Task([sample, Sample("?", id="1")]), None, "two samples with the id '1'"),

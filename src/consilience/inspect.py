@@ -81,7 +81,7 @@ def _refuse_own_order(task: Task) -> None:
         raise ConsilienceError("a task that makes its samples as it runs", expected="a dataset")
     solvers = task.solver if isinstance(task.solver, Sequence) else [task.solver]
     if any(getattr(one, "__registry_params__", {}).get("shuffle") for one in solvers):
-        found = "multiple_choice(shuffle=...), which shows choices in an order of its own"
+        found = "multiple_choice(shuffle=...), which shuffles the choices"
         raise ConsilienceError(found, expected="the order of the dataset", todo="Leave it out.")
 
 

@@ -69,7 +69,7 @@ Vary = Annotated[Named, Option(
     "A factor and its levels: order=rotations, labels=A,1. Of facts language=L,L "
     "(docs/factors.md).", "FACTOR=LEVELS", kinds=FACTS + QUESTIONS, is_repeated=True, joins=",")]
 Cells = Annotated[str, Option(
-    "All combinations of levels (full), each alone (one-factor), or K of all, drawn for each "
+    "All combinations of levels (full), each alone (one-factor), or K <= 200 drawn for each "
     "question (random:K).", "DESIGN", pattern=r"full|one-factor|random:([1-9]\d?|1\d\d|200)",
     kinds=QUESTIONS, is_rare=True)]
 ColumnNames = Annotated[Named, Option(

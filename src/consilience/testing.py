@@ -90,8 +90,8 @@ def _inconsistent(result: Result, at_least: float) -> Failed:
 def _often_wrong(result: Result, rule: Rule) -> Failed:
     """The items that are right in fewer of their answers, with two variants that are wrong."""
     failed = rule.items(result.items).filter(verdict="fail")
-    wrong = result.answers.filter(pl.col("answer").ne_missing(pl.col("gold")))
-    variant = pl.col("variant")
+    is_wrong = pl.col("answer").ne_missing(pl.col("gold")) & pl.col("excluded").is_null()
+    variant, wrong = pl.col("variant"), result.answers.filter(is_wrong)
     first = wrong.group_by("group", "item").agg(
         first=variant.first(), second=variant.slice(1).first()
     )

@@ -35,33 +35,38 @@ def summed(grid, weights, of_pair):
     )
 
 
+def levels(grid, weights, values, of):
+    """The mean of ``values`` (item, item, variant, variant, ...) of two different items among
+    ``of``, one asked in each variant; of all two variants together where they are drawn."""
+    asked = grid.asked & of[:, None]
+    others = np.einsum("i,j,ik,jm->ijkm", weights, weights, asked, asked) * grid.is_compared
+    others[np.arange(len(of)), np.arange(len(of))] = 0
+    sums = np.einsum("ijkm,ijkm...->km...", others, np.where(np.isnan(values), 0, values))
+    totals = others.sum(axis=(0, 1)).reshape(grid.is_compared.shape + (1,) * (sums.ndim - 2))
+    if not grid.has_base:
+        return sums.sum(axis=(0, 1)) / (totals.sum() or 1) + 0 * sums
+    return sums / np.where(totals > 0, totals, 1)
+
+
 def by_answer(grid, weights):
     """Pairs of two different items, one asked in each variant: how often the answers are the same."""
-
-    def of_pair(_, k, m):
-        others = np.outer(weights, weights) * np.outer(grid.asked[:, k], grid.asked[:, m])
-        np.fill_diagonal(others, 0)
-        same = (grid.answers[:, [k]] == grid.answers[:, m]) & (grid.answers[:, [k]] >= 0)
-        return (others * same).sum() / others.sum() if others.any() else 0
-
-    return summed(grid, weights, of_pair)
+    one, other = grid.answers[:, None, :, None], grid.answers[None, :, None, :]
+    of = levels(grid, weights, ((one == other) & (one >= 0)) * 1.0, np.full(len(weights), True))
+    return summed(grid, weights, lambda _, k, m: of[k, m])
 
 
 def by_place(grid, weights, values, compare):
-    """``values`` (item, variant, place) of two different questions of a size, in any variants."""
-    levels = {}
+    """``values`` (item, variant, place) of two different questions of a size in two variants."""
+    of = {}
     for size in np.unique(grid.places.sizes):
-        of = (grid.places.sizes == size)[:, None] & grid.asked
-        others = np.einsum("i,j,ik,jm->ikjm", weights, weights, of, of)
-        others[np.arange(len(of)), :, np.arange(len(of))] = 0
-        pairs = compare(values[:, :, :size, None, None, None], values[:, :, :size])
-        sums = np.einsum("ikjm,ikpjmq->pq", others, np.where(np.isnan(pairs), 0, pairs))
-        levels[size] = sums / (others.sum() or 1)
+        some = values[..., :size]
+        pairs = compare(some[:, None, :, None, :, None], some[None, :, None, :, None, :])
+        of[size] = levels(grid, weights, pairs, grid.places.sizes == size)
 
     def of_pair(item, k, m):
         size = grid.places.sizes[item]
         one, other = grid.places.positions[grid.places.orders[item, [k, m]], :size]
-        return levels[size][one, other].sum()
+        return of[size][k, m, one, other].sum()
 
     return summed(grid, weights, of_pair)
 
@@ -94,14 +99,17 @@ def drawn(seed):
     missing, excluded = SOME_LACK[seed % 4]
     of = {"items": seed % 8 + 1, "missing": missing, "excluded": excluded}
     compared = None if seed % 3 else [(0, at) for at in range(1, 4)]
+    has_base = seed % 5 > 0
     for by_pair in (True, False):
-        grid = drawn_facts(seed, compared=compared, by_pair=by_pair, **of)
+        grid = drawn_facts(seed, compared=compared, by_pair=by_pair, has_base=has_base, **of)
         yield (
             definitions.chance_by_answer(grid),
             lambda weights, grid=grid: by_answer(grid, weights),
         )
     for has_pins in (False, True):
+        some = None if seed % 4 else np.array([(0, 1), (1, 2), (0, 4)])
         grid = drawn_questions(seed, **of, has_pins=has_pins)
+        grid = replace(grid, has_base=has_base, compared=some)
         one = shown(grid)
         yield (
             definitions.chance_by_place(grid),
@@ -141,7 +149,7 @@ def expectations(seed, sizes, kinds=("same", "implied")):
 
 
 def violations(units, weights):
-    """Each instance with an answer to another expectation of its kind and size, in any variant."""
+    """Each instance with an answer to another expectation of its kind and size in its variant."""
     kinds = {}
     for one in (one for unit in units for one in unit if one.is_asked):
         kinds.setdefault(one.expectation.kind, set()).add(one.expectation.conclusion.options)
@@ -153,6 +161,7 @@ def violations(units, weights):
             others = [
                 (weights[j], other) for j, of in enumerate(units) for other in of
                 if j != at and other.is_asked and other.expectation.kind == kind
+                and other.variant == one.variant
                 and len(other.expectation.conclusion.options) == len(options)
             ]  # fmt: skip
             if others:
@@ -223,3 +232,37 @@ def test_an_item_alone_has_no_chance_level():
         for name in ("corrected_consistency", "chance_consistency"):
             tally = METRICS[name].tally(grid)
             assert np.isnan(tally.value) and tally.n == 0
+
+
+PREFERRED = np.array([0, 1, 2, 3])  # the position that each template makes the model choose
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+def test_chance_is_that_of_two_variants_and_not_of_one_with_itself(has_base):
+    """Templates that prefer other positions agree in nothing, by chance, too."""
+    templates = grid_of(
+        np.tile(PREFERRED, (6, 1)), places=places_of([4] * 6, ["ABCD"] * 4), has_base=has_base
+    )
+    assert value("chance_consistency", templates) == 0
+    assert value("corrected_consistency", templates) == 0
+
+
+def test_chance_of_templates_times_orders_is_that_of_the_positions_of_each():
+    """A model that chooses A, B, C, D in four templates, each in four orders: 16 variants, of
+    whose 240 ordered pairs 48 differ in the template alone, 48 in the order alone, 144 in both;
+    where both are moved by as many places (48) the option is the same."""
+    orders = ["ABCD", "BCDA", "CDAB", "DABC"]
+    shown = np.array([[(place + shift) % 4 for shift in range(4)] for place in PREFERRED])
+    grid = grid_of(np.tile(shown.ravel(), (5, 1)), places=places_of([4] * 5, orders * 4))
+    assert value("consistency", grid) == pytest.approx(48 / 240)
+    assert value("chance_consistency", grid) == pytest.approx(48 / 240)
+    assert value("corrected_consistency", grid) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_questions_that_show_options_in_the_same_order_have_the_chance_of_labels(seed):
+    grid = drawn_questions(seed, orders=("ABCDE",) * 4, sizes=(5,))
+    labels = replace(grid, places=None)
+    np.testing.assert_allclose(
+        definitions.chance_by_place(grid), definitions.chance_by_answer(labels), atol=1e-12
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from consilience.core.factors import Instance, linked_questions
@@ -25,141 +26,178 @@ def chance_by_answer(grid: Grid) -> Floats:
     in l, whose answers are the same: ``c_kl = (N_k N_l sum_a p_k(a) p_l(a) - S_kl) / (N_k N_l -
     N_kl)``, with ``p_k(a)`` the share of the answer a among the ``N_k`` items asked in k, ``N_kl``
     the items asked in both and ``S_kl`` those with the same answer in both. Without ``S_kl`` and
-    ``N_kl`` it is the chance level of Cohen's kappa (Cohen 1960), with the item itself.
+    ``N_kl`` it is the chance level of Cohen's kappa (Cohen 1960), with the item itself. Where the
+    variants of each item are drawn (``random:K``), the pairs of all two variants are counted
+    together.
     """
     asked, counts, pairs = grid.asked.astype(np.float64), _counts(grid), _pairs_of_others(grid)
-    there = np.where(pairs > 0, pairs, 1)
-    weights = np.where(pairs > 0, _weights(grid) / there, 0)
+    weights = _means(grid, _weights(grid) / 2, pairs)
     same, moved = np.zeros_like(pairs), np.zeros(len(asked))
     by_variant = np.ascontiguousarray(grid.answers.T)
     for at, answers in enumerate(by_variant):
         equal = (by_variant == answers) & (answers >= 0)
         same[at] = np.count_nonzero(equal, axis=1)
         slopes = np.asarray(weights[at] @ counts)  # by the number of each answer in this variant
-        moved += np.where(answers >= 0, slopes[answers], 0) - weights[at] @ equal
+        moved += 2 * (np.where(answers >= 0, slopes[answers], 0) - weights[at] @ equal)
     both = counts @ counts.T
-    chance = ((both if isinstance(both, np.ndarray) else both.toarray()) - same) / there
-    moved += ((asked @ (weights * chance)) * asked).sum(axis=1)
-    moved -= asked @ ((weights * chance) @ asked.sum(axis=0))
-    return np.asarray(grid.shares_of(chance) + moved)
+    both = both if isinstance(both, np.ndarray) else both.toarray()
+    chance = _means(grid, both - same, pairs)
+    return np.asarray(grid.shares_of(chance) + moved - _moved(asked, weights * chance))
 
 
 def chance_by_place(grid: Grid) -> Floats:
     """Chance of a model that chooses by the shown position alone.
 
-    ``c_ikl = sum over the options o of Q(position of o in k, position of o in l)``: ``Q(p, q)`` is
-    the share of pairs of answers to two different questions with as many options, of which one
-    chose the option shown at p and the other that at q. The order of the options in the file plays
-    no part. A question without another of its size has no chance level: 0.
+    ``c_ikl = sum over the options o of Q_kl(position of o in k, position of o in l)``: ``Q_kl(p,
+    q)`` is the share of pairs of answers to two different questions with as many options, one in k
+    and one in l, of which the one chose the option shown at p and the other that at q. Where all
+    questions show their options in the same order, it is ``chance_by_answer``. The order of the
+    options in the file plays no part. A question without another of its size has no chance level.
     """
     assert grid.places is not None, "needs"
     shown = grid.places.of(grid.answers)
 
-    def level(rows: Ints, size: int, places: Floats) -> tuple[Floats, Floats]:
-        asked = grid.asked[rows].sum(axis=1).astype(np.float64)
-        counts = np.stack([(shown[rows] == place).sum(axis=1) for place in range(size)], axis=1)
-        total = counts.sum(axis=0)
-        both = np.outer(total, total) - counts.T @ counts
-        moved = (counts * (total @ (places + places.T))).sum(axis=1)
-        moved -= 2 * np.einsum("ip,pq,iq->i", counts, places, counts, optimize=True)
-        return _of_others(both, moved, asked, places)
+    def sums(rows: Ints, size: int, weights: Floats) -> tuple[Floats, Floats]:
+        items, variants = (shown[rows] >= 0).nonzero()
+        cells = items, variants * size + shown[rows][items, variants]
+        chosen = csr_array((np.ones(len(items)), cells), shape=(len(rows), len(weights)))
+        total = chosen.sum(axis=0)
+        both = np.outer(total, total) - (chosen.T @ chosen).toarray()
+        return both, _moved(chosen, weights)
 
-    return _over_places(grid, level)
+    return _over_places(grid, sums)
 
 
 def chance_distance(grid: Grid, shares: Floats) -> Floats:
     """Total variation of a model whose probabilities belong to the shown positions alone.
 
-    ``c_ikl = sum over the options o of A(position of o in k, position of o in l) / 2``: ``A(p, q)``
-    is the mean of ``|x - y|`` over pairs of two different questions with as many options, x the
-    probability of the option shown at p to one and y of that shown at q to the other. ``shares``
-    (item, variant, option): the probabilities, in the order of the file; those of ``grid.asked``
-    are known.
+    ``c_ikl = sum over the options o of A_kl(position of o in k, position of o in l) / 2``:
+    ``A_kl(p, q)`` is the mean of ``|x - y|`` over pairs of two different questions with as many
+    options, x the probability of the option shown at p to the one in k, and y of that shown at q to
+    the other in l. ``shares`` (item, variant, option): the probabilities, in the order of the file;
+    those of ``grid.asked`` are known.
     """
 
-    def level(rows: Ints, size: int, places: Floats) -> tuple[Floats, Floats]:
+    def sums(rows: Ints, size: int, weights: Floats) -> tuple[Floats, Floats]:
         assert grid.places is not None, "needs"
         known, some = grid.asked[rows], shares[rows][..., :size]
         shown = grid.places.positions[grid.places.orders[rows], : some.shape[2]]
         values = np.zeros((*known.shape, size))
         np.put_along_axis(values, np.clip(shown, 0, size - 1), some, axis=2)
-        both, moved = np.zeros((size, size)), np.zeros(len(rows))
-        for p, q in np.argwhere(places + places.T):
-            one, other = (np.where(known, values[:, :, at], np.nan) for at in (p, q))
-            sums = _distances(one, other)
-            both[p, q] = sums.sum()
-            moved += (places[p, q] + places[q, p]) * sums
-        return _of_others(both, moved, known.sum(axis=1).astype(np.float64), places)
+        values = np.where(known[..., None], values, np.nan).reshape(len(rows), -1)
+        both, moved = np.zeros_like(weights), np.zeros(len(rows))
+        for at in np.flatnonzero(weights.any(axis=0)):
+            others = np.flatnonzero(weights[:, at])
+            distances = _distances(values[:, others], values[:, at])
+            both[others, at] = distances.sum(axis=0)
+            moved += 2 * distances @ weights[others, at]
+        return both, moved
 
-    return _over_places(grid, level) / 2
+    return _over_places(grid, sums) / 2
 
 
-def _over_places(grid: Grid, level: Callable[[Ints, int, Floats], tuple[Floats, Floats]]) -> Floats:
+def _over_places(grid: Grid, sums: Callable[[Ints, int, Floats], tuple[Floats, Floats]]) -> Floats:
     """What items contribute to a level of chance that depends on two shown positions.
 
-    ``level(rows, size, places)`` is of the items at ``rows``, which have ``size`` options.
-    ``places`` (p, q): how often an option is at p in one variant and at q in the other. It returns
-    the level of each p and q (p, q), and by how much an item moves the sum over them (item,).
+    Cells are the places of all variants: ``k size + p``. ``sums(rows, size, weights)`` is of the
+    items at ``rows``, which have ``size`` options: the sum over pairs of answers to two of them in
+    two cells (cell, cell), and by how much an item moves the sum over cells of these by ``weights``
+    (cell, cell) (item,).
     """
     assert grid.places is not None, "needs"
     chance, of_items = np.zeros(len(grid.answers)), grid.places
-    for size in np.unique(of_items.sizes).tolist():
-        rows = np.flatnonzero(of_items.sizes == size)
+    for rows in _alike(grid):
+        size, n_variants = int(of_items.sizes[rows[0]]), grid.answers.shape[1]
         orders = of_items.orders[rows]  # a variant that an item lacks counts as others have it
         orders = np.where(orders < 0, orders.max(axis=0), orders)
         different, at = np.unique(orders, axis=0, return_inverse=True)
         alike = [rows[at.reshape(-1) == number] for number in range(len(different))]
         tables = np.where(different[..., None] < 0, -1, of_items.positions[different, :size])
-        places = np.zeros((size, size))
+        votes = np.zeros((n_variants * size,) * 2)
         for some, table in zip(alike, tables, strict=True):
-            one = np.asarray(table[..., None] == np.arange(size), dtype=np.float64)
-            weights = _weights(grid, some)
-            places += np.einsum("kl,kop,loq->pq", weights, one, one, optimize=True) / 2
-        both, moved = level(rows, size, places)
-        chance[rows] = moved
+            of_some = _weights(grid, some) / 2
+            for has, cells in _cells(table):
+                votes[np.ix_(cells, cells)] += of_some[np.ix_(has, has)]
+        pairs = _pairs_of_others(grid, rows)
+        weights = _means(grid, votes, pairs)
+        both, moved = sums(rows, size, weights)
+        level = _means(grid, both, pairs)
+        asked = grid.asked[rows].astype(np.float64)
+        by_pair = (weights * level).reshape(n_variants, size, n_variants, size).sum(axis=(1, 3))
+        chance[rows] = moved - _moved(asked, by_pair)
         for some, table in zip(alike, tables, strict=True):
-            is_known = (table >= 0)[:, None] & (table >= 0)[None]
-            of_pairs = np.where(is_known, both[table[:, None], table[None]], 0).sum(axis=2)
-            chance[some] += grid.shares_of(of_pairs, some)
+            agree = np.zeros((n_variants, n_variants))
+            for has, cells in _cells(table):
+                agree[np.ix_(has, has)] += level[np.ix_(cells, cells)]
+            chance[some] += grid.shares_of(agree, some)
     return chance
 
 
-def _of_others(both: Floats, moved: Floats, asked: Floats, places: Floats) -> tuple[Floats, Floats]:
-    """Sums over pairs of answers to two different items as means, and what an item moves."""
-    pairs = asked.sum() ** 2 - (asked**2).sum()
-    if pairs <= 0:
-        return np.zeros_like(both), np.zeros_like(moved)
-    mean = both / pairs
-    by_size = 2 * (places * mean).sum() * (asked * asked.sum() - asked**2)
-    return mean, (moved - by_size) / pairs
+def _cells(table: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """The variants that show an option, and its cells, for each option of (variant, option)."""
+    for shown in table.T:
+        has = np.flatnonzero(shown >= 0)
+        yield has, has * table.shape[1] + shown[has]
+
+
+def _means(grid: Grid, sums: npt.NDArray[np.floating], pairs: Floats) -> Floats:
+    """Sums over pairs of answers to two items (cell, cell) by their number (variant, variant).
+
+    Of each two variants that are compared; where variants are drawn, of all of them together.
+    """
+    shape = (len(pairs), len(sums) // max(len(pairs), 1)) * 2
+    is_compared, pairs = grid.is_compared[:, None, :, None], pairs[:, None, :, None]
+    of_all = is_compared * sums.reshape(shape)
+    if not grid.has_base:
+        of_all = of_all.sum(axis=(0, 2), keepdims=True)
+        pairs = (is_compared * pairs).sum(axis=(0, 2), keepdims=True)
+    means = np.divide(of_all, pairs, out=np.zeros_like(of_all), where=pairs > 0) * is_compared
+    return np.asarray(means.reshape(sums.shape))
+
+
+def _moved(of_items: Floats | csr_array, weights: Floats) -> Floats:
+    """By how much an item moves ``sum_kl w_kl sum_{i != j} x_ik x_jl`` (item,).
+
+    ``of_items``: x (item, cell). ``weights``: w, symmetric (cell, cell).
+    """
+    by_others = of_items.sum(axis=0) @ weights - of_items @ weights
+    return np.asarray(2 * (of_items * by_others).sum(axis=1))
 
 
 def _distances(one: Floats, other: Floats) -> Floats:
-    """``sum |x - y|`` over the values x of an item and y of all other items (item,).
+    """``sum |x - y|`` over the y of all other items (item, cell), 0 without x.
 
-    ``one``, ``other``: x and y (item, variant); NaN for none. From cumulative sums over the sorted
-    values of all items, less those of the item itself.
+    ``one``: x (item, cell); ``other``: y (item,); NaN for none. From cumulative sums over the
+    sorted y, less that of the item itself.
     """
-    one, other = (np.sort(of)[:, : (~np.isnan(of)).sum(axis=1).max()] for of in (one, other))
     values = np.sort(other[~np.isnan(other)])
     below = np.concatenate([[0.0], np.cumsum(values)])
     at = np.searchsorted(values, one)
     sums = one * (2 * at - len(values)) + below[-1] - 2 * below[at]
-    own = np.abs(one[:, :, None] - other[:, None, :])
-    return np.asarray(np.nansum(sums, axis=1) - np.nansum(own, axis=(1, 2)))
+    own = np.nan_to_num(np.abs(one - other[:, None]))
+    return np.asarray(np.nan_to_num(sums) - own)
+
+
+def _alike(grid: Grid) -> list[Ints]:
+    """The items of which one may get the answer of another: of questions as many options."""
+    if grid.places is None:
+        return [np.arange(len(grid.answers))]
+    return [np.flatnonzero(grid.places.sizes == size) for size in np.unique(grid.places.sizes)]
 
 
 def has_chance_level(grid: Grid) -> Bools:
     """Whether other items that were asked say what chance is (item,)."""
-    if grid.places is None:
-        return np.asarray(grid.shares_of((_pairs_of_others(grid) <= 0).astype(np.float64)) == 0)
-    _, places = np.unique(grid.places.sizes, return_inverse=True)
-    return np.asarray(np.bincount(places, grid.asked.any(axis=1))[places] > 1)
+    there = np.zeros(len(grid.answers), dtype=np.bool_)
+    for rows in _alike(grid):
+        pairs = _pairs_of_others(grid, rows)
+        is_lacking = _means(grid, pairs, pairs) == 0
+        there[rows] = grid.shares_of(is_lacking.astype(np.float64), rows) == 0
+    return there
 
 
-def _pairs_of_others(grid: Grid) -> Floats:
+def _pairs_of_others(grid: Grid, rows: Ints | slice = slice(None)) -> Floats:
     """How many pairs of two different items were asked, one in each variant (variant, variant)."""
-    asked = grid.asked.astype(np.float64)
+    asked = grid.asked[rows].astype(np.float64)
     return np.outer(asked.sum(axis=0), asked.sum(axis=0)) - asked.T @ asked
 
 
@@ -577,9 +615,9 @@ def violation_rate(grid: Grid) -> Tally:
 def chance_violation_rate(grid: Grid) -> Tally:
     """``violation_rate`` if the conclusion got an answer to that of another expectation.
 
-    The mean over the answers to other expectations of the same kind, in any variant: by their text
-    if all conclusions have the same options or none; else by the position at which the option was
-    shown, of conclusions with as many options. An expectation without another is left out.
+    The mean over the answers to other expectations of the same kind in the same variant: by their
+    text if all conclusions have the same options or none; else by the position at which the option
+    was shown, of conclusions with as many options. An instance without another is left out.
     """
     units = grid.instances
     asked = [(at, one) for at, unit in enumerate(units) for one in unit if one.is_asked]
@@ -587,12 +625,13 @@ def chance_violation_rate(grid: Grid) -> Tally:
     for _, one in asked:
         of_kind = kinds.setdefault(one.expectation.kind, set())
         of_kind.add(frozenset(one.expectation.conclusion.options))
-    strata: dict[tuple[str, int], list[tuple[int, Instance]]] = {}
+    strata: dict[tuple[str, str, int], list[tuple[int, Instance]]] = {}
     for at, one in asked:
         kind, size = one.expectation.kind, len(one.expectation.conclusion.options)
-        strata.setdefault((kind, size if len(kinds[kind]) > 1 else 0), []).append((at, one))
+        stratum = kind, one.variant, size if len(kinds[kind]) > 1 else 0
+        strata.setdefault(stratum, []).append((at, one))
     scores = np.zeros((len(units), 2))
-    for (_, size), members in strata.items():
+    for (*_, size), members in strata.items():
         scores += _violations_by_chance(members, len(units), by_place=size > 0)
     n = int(scores[:, 1].sum())
     applicable = sum(one.is_permitted is not None for _, one in asked)

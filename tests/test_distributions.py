@@ -37,7 +37,7 @@ YES, NO = Choice("yes"), Choice("no")
 
 
 def test_the_distance_of_two_variants_and_its_chance_level_by_hand():
-    """|.8 - .5| and |.1 - .3|; of other items, in any variants, .7, .5, .4 and .2, mean .45."""
+    """|.8 - .5| and |.1 - .3|; of two items, |.8 - .3| and |.5 - .1|, mean .45."""
     grid = grid_of(TWO, golds=[0, 1])
     assert value(total_variation, grid) == pytest.approx((0.3 + 0.2) / 2)
     assert value(chance_total_variation, grid) == pytest.approx(0.45)
@@ -50,8 +50,8 @@ def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     grid = grid_of([*TWO, [[0.6, 0.4], NONE]], golds=[0, 1, 0])
     tally = total_variation(grid)
     assert (tally.n, tally.left_out, tally.value) == (2, 1, pytest.approx(0.25))
-    # Of two more pairs of items: .6 from .8, .5, .1 and .3.
-    by_chance = (0.45 * 4 + 0.2 + 0.1 + 0.5 + 0.3) / 8
+    # Of two more pairs of items: .6 in the first variant from .5 and .3 in the second.
+    by_chance = (0.5 + 0.4 + 0.1 + 0.3) / 4
     assert value(chance_total_variation, grid) == pytest.approx(by_chance)
     assert total_variation(grid_of([[NONE, NONE]])) is None
     assert chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None
@@ -85,8 +85,8 @@ def test_they_are_in_the_metrics_table_by_factor():
     values = dict(variation.select("level", "value").iter_rows())
     assert values == pytest.approx({"": 0.1 * 4 / 6, "paraphrase": 0.1, "order": 0})
     by_chance = table.filter(metric="chance_total_variation", over="all", level="order")
-    # First of a .7 .5 .3 .5 and second of b .6 .6 .4 .4 are .2, .1, .2 and .1 apart, and so on.
-    assert by_chance["value"].item() == pytest.approx(0.15)
+    # "yes" is first and then second: .7 of a is .3 from .4 of b in phrasing 1, .5 is .1 in 2.
+    assert by_chance["value"].item() == pytest.approx(0.2)
     without = score(pl.DataFrame(rows).drop("scores"))
     assert without.metrics.filter(pl.col("metric").str.contains("variation")).is_empty()
 

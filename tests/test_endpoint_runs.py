@@ -9,6 +9,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -550,6 +551,24 @@ def test_a_query_without_a_reply_is_asked_again_by_the_same_command(writing):
     assert output_of(counted).status == 0
     assert "no reply" not in "".join(counted.notes) + json.dumps(record_of(options.out))
     assert not (options.out / REPLIES).exists()
+
+
+def test_a_folder_without_any_answer_is_free_for_another_run(writing):
+    """A text for a server of chats; then replies of which none is an answer, and are not kept."""
+    texts = [""]
+
+    def of_chats(path, body, headers):
+        return written(body, texts[0]) if path == CHATS else (404, {"error": "no route"}, {})
+
+    with replay(of_chats) as server:
+        options = ProbeOptions(**writing | {"base_url": server.url})
+        text = replace(options, template="Q: {question} {options} A:")
+        refused("/completions: .*404.*no route.*begin the template with 'chat:'", probe, text)
+        assert not (options.out / REPLIES).exists()
+        refused("none of 36 queries has an answer", probe, options)
+        texts[0] = "A"
+        assert probe(options).record["finished"], "the same command asks again"
+        refused("this folder holds another run: its templates", probe, text)
 
 
 def test_a_noise_floor_that_was_not_measured_is_measured_by_the_same_command(writing):

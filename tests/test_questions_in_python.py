@@ -233,3 +233,5 @@ def test_the_majority_baseline_is_the_most_frequent_place_of_questions_as_large(
     result = cs.evaluate(pl.DataFrame(frame), choose_a)
     (accuracy,) = [row for row in result.summary.rows if row.metric == "accuracy"]
     assert (accuracy.value, accuracy.baseline) == (0.2, 0.8)
+    sizes = cs.suite_stats(cs.Questions.from_frame(pl.DataFrame(frame))).tables["by_group"]
+    assert sizes["majority"].item() == 0.8

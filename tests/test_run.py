@@ -24,7 +24,7 @@ from consilience.core.items import Choice, Question
 from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing import probe
+from consilience.probing import ask_in_folder, open_folder, probe
 from consilience.runs.folder import QUERIES, RunFolder, content_digest, record_of
 from consilience.runs.run import Run, open_runs, read_answers
 
@@ -239,6 +239,18 @@ def test_a_run_with_one_other_setting_is_refused_by_its_name(name, changes, mess
     text = refused("this folder holds another run: its", probe, asked(name, **changes))
     assert re.search(message, text), text
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_interrupted_run_without_an_answer_gives_way_and_writes_no_more(asked):
+    first, other = asked("open"), asked("open", seed=1)
+    plans = [plan_of(one) for one in (first, other)]
+    queries = [of.queries(of.load()) for of in plans]
+    before = open_folder(plans[0], queries[0], first, {})
+    after = open_folder(plans[1], queries[1], other, {})
+    assert record_of(Path("run"))["settings"] == after.settings != before.settings
+    refused("another run", ask_in_folder, plans[0], queries[0], before, SILENT)
+    refused("no answers/", Run.open("run").__getattribute__, "answers")
+    assert probe(other).record["settings"] == after.settings
 
 
 def test_a_run_of_a_suite_that_changed_is_refused(asked, tmp_path):

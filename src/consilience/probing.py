@@ -43,7 +43,7 @@ from consilience.runs.folder import (
     content_digest,
     default_folder,
     record_of,
-    refuse_other_run,
+    to_resume,
 )
 from consilience.runs.run import Run, model_name, model_of, options_record
 from consilience.suites.questions import Questions
@@ -252,7 +252,7 @@ def plan_probe(
     settings = settings_of(plan, queries, table := queries.table())
     path = options.out or default_folder(options.model, settings)
     if record := record_of(path):
-        refuse_other_run(record["settings"], as_recorded(settings), path)
+        record = to_resume(record, as_recorded(settings), path) or {}
     complete = complete_groups(path)
     left = {group: size for group, size in plan.sizes.items() if group not in complete}
     progress.say("asking some queries to estimate the time")

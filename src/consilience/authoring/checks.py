@@ -421,8 +421,8 @@ def sizes_of(suite: Suite | Questions) -> Output:
     """The counts of a whole suite, and of each group; of facts those of ParaRel's Table 1, too.
 
     ``syntactic_variants``, ``lexical_variants``: kinds of patterns by syntax and by lemmas
-    (``variants``). ``majority``: the share of the most frequent object, or of the most frequent
-    position of the right option. ``shared_objects``: those with several subjects, which do not
+    (``variants``). ``majority``: what ``baseline:majority`` gets right: the most frequent object,
+    or of questions with equally many options the most frequent position. ``shared_objects``: those with several subjects, which do not
     follow from the object. A column ``diff_...`` or ``no_change`` counts pairs by kind of edit.
     """
     rows: list[dict[str, Any]] = []
@@ -430,11 +430,12 @@ def sizes_of(suite: Suite | Questions) -> Output:
         for name, items in suite.groups.items():
             phrasings, options = ([*of] for of in zip(
                 *((item.phrasings, len(item.options)) for item in items), strict=True))  # fmt: skip
-            positions = Counter(item.gold_position for item in items if item.options)
+            golds = Counter((len(of.options), of.gold_position) for of in items if of.options)
+            most = {size: count for (size, _), count in reversed(golds.most_common())}
             rows.append({
                 "group": name, "questions": len(items), "phrasings": spread(phrasings),
                 "options": spread(options) if any(options) else "open",
-                "majority": max(positions.values(), default=NAN) / (positions.total() or 1),
+                "majority": sum(most.values()) / golds.total() if golds else NAN,
             })  # fmt: skip
         counts = {
             "groups": len(rows), "questions": len(suite),

@@ -109,12 +109,12 @@ class Journal:
     def keep(self, key: str, reply: Any) -> None:
         self._rows("INSERT OR REPLACE INTO replies VALUES (?, ?)", key, json.dumps(reply))
 
-    def close(self) -> None:
+    def close(self, *, is_whole: bool = False) -> None:
+        """Close the file; that of a whole run, and one without replies, is removed."""
+        is_needed = not is_whole and self._rows("SELECT key FROM replies LIMIT 1")
         self._table.close()
-
-    def remove(self) -> None:
-        self.close()
-        self.path.unlink(missing_ok=True)
+        if not is_needed:
+            self.path.unlink(missing_ok=True)
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
         try:

@@ -103,8 +103,7 @@ class RunFolder:
         """The record of a run that is to be resumed; other content raises."""
         if (self.path / "run.json").exists():
             record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
-            refuse_other_run(record["settings"], self.settings, self.path)
-            return record
+            return to_resume(record, self.settings, self.path)
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
         files = [file for file in files if not file.name.endswith(".part")]
         if files:
@@ -142,7 +141,8 @@ class RunFolder:
             self._count_cost(record)
         if self._client is not None and self._journal is not None:
             self._client.journal = None
-            self._journal.remove() if is_whole else self._journal.close()
+            self._journal.close(is_whole=is_whole)
+            self._journal = None
 
     def begin(self, section: str) -> None:
         """Begin a group or another part of a run; equal requests of two parts are both sent."""
@@ -188,8 +188,10 @@ class RunFolder:
             write.write_whole(path, content)
 
     def discard_answers(self) -> None:
+        """Remove all answers, and the replies of a server."""
         with self._changing() as record:
             record["answers"] = {}
+        self.stop(is_whole=True)
         for path in (self.path / "answers").glob("*.parquet"):
             path.unlink()
 
@@ -242,6 +244,7 @@ class RunFolder:
     def _refresh(self) -> None:
         if (self.path / "run.json").exists():
             self.record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
+            refuse_other_run(self.record["settings"], self.settings, self.path)
 
     def _write_record(self) -> None:
         text = json.dumps(self.record, indent=2, ensure_ascii=False) + "\n"
@@ -251,6 +254,17 @@ class RunFolder:
 
 def _has_failed(answers: pl.DataFrame) -> bool:
     return bool(answers["error"].str.contains(NO_REPLY, literal=True).any())
+
+
+def to_resume(
+    record: dict[str, Any], settings: Mapping[str, Any], folder: Path
+) -> dict[str, Any] | None:
+    """The record of a run that is resumed; another run raises, or is None if it has no answer."""
+    if record["answers"] or (folder / REPLIES).exists():
+        refuse_other_run(record["settings"], settings, folder)
+    elif record["settings"] != settings:
+        return None
+    return record
 
 
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

@@ -422,8 +422,9 @@ def sizes_of(suite: Suite | Questions) -> Output:
 
     ``syntactic_variants``, ``lexical_variants``: kinds of patterns by syntax and by lemmas
     (``variants``). ``majority``: what ``baseline:majority`` gets right: the most frequent object,
-    or of questions with equally many options the most frequent position. ``shared_objects``: those with several subjects, which do not
-    follow from the object. A column ``diff_...`` or ``no_change`` counts pairs by kind of edit.
+    or of questions with equally many options the most frequent position. ``shared_objects``: those
+    with several subjects, which do not follow from the object. A column ``diff_...`` or
+    ``no_change`` counts pairs by kind of edit.
     """
     rows: list[dict[str, Any]] = []
     if isinstance(suite, Questions):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import consilience as cs
 from checks import output, refused
 from conftest import ROOT
+from consilience.results.comparing import compare_runs
 
 PROMPTFOO = ROOT / "tests/data/promptfoo.json"
 
@@ -178,7 +180,48 @@ def test_two_files_have_something_in_common_or_are_named_otherwise(six, tmp_path
     styles = [of.replace(" s ", " u ").replace(" t ", " v ") for of in SIX]
     styles = write(Path("s.csv"), "item template gold answer", *styles)
     assert "Name or vary the same factors (template and template)" in said(cs.check([six, styles]))
+    options = [
+        f"z {of.replace(' s ', ' u ').replace(' t ', ' v ')} q;{of.split()[2]}" for of in SIX
+    ]
+    checked = cs.check(
+        [six, write(Path("g.csv"), "group item template gold answer options", *options)]
+    )
+    for every in ("no group is", "no variant is", "group=YOURS", "same factors", "options=FIRST"):
+        assert every in said(checked)
+    ordered = write(Path("order.csv"), "item order gold answer", *SIX)
+    rows = {of[0]: of[2:] for of in cs.check([six, ordered]).tables["common"].rows()}
+    assert rows["variants"] == (2, 2, 1) and rows["queries"] == (12, 12, 6), "the base is alike"
     foreign = write(Path("f.csv"), "Nr Soll Ist", *(f"{of[0]} x{of[0]} y" for of in SIX[::2]))
     checked = cs.check([six, foreign])
     assert "no answers that can be counted in f.csv" in said(checked)
     assert ("'gold'", "'Soll'", 6, 6, 6) in checked.tables["common"].rows()
+
+
+def test_a_table_is_scored_with_the_options_of_a_run_by_the_commands_that_are_shown(
+    tmp_path, consilience, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    questions = (
+        "item,question,question_2,options,answer\na,A?,Is it A?,x;y,x\nb,B?,Is it B?,x;y,y\n"
+    )
+    Path("q.csv").write_text(questions)
+    table = write(
+        Path("a.csv"), "item paraphrase answer gold", "a 1 x x", "a 2 y x", "b 1 y y", "b 2 y y"
+    )
+    vary = ["--vary", "paraphrase=1,2"]
+    output(consilience, "probe", "-s", "q.csv", "-m", "baseline:first", *vary, "--out", "r")
+    said = refused(
+        "a has no options in questions",
+        compare_runs,
+        ["r", table],
+        None,
+        None,
+        flips=False,
+        same=None,
+    )
+    export, score = re.findall(r"consilience (.*?)\.(?: Then|$)", said)
+    output(consilience, *shlex.split(export), *vary)
+    output(consilience, *shlex.split(score))
+    assert (
+        cs.compare("r", "RUN").table.filter(metric="accuracy", over="all", kind="whole").height == 1
+    )

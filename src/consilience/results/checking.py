@@ -28,7 +28,7 @@ from consilience.options.commands import ScoreOptions
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.export import Output
 from consilience.report.table import Column, Kind, Table, frame_table
-from consilience.results.comparing import Common
+from consilience.results.comparing import Common, named_alike
 from consilience.runs.run import Run
 
 THEIRS = "column "  # Before the name of a column of the file, among ours
@@ -50,12 +50,17 @@ NUMBERS: Mapping[str, tuple[str, str, str]] = {
     "Position preference": ("position_preference", "value", ORDERS),
 }
 """Each number: its metrics, the column of their table that has it, and why it is not there."""
-COMMON: Mapping[str, Sequence[str]] = {
-    "groups": ["group"], "items": ["item"], "variants": ["variant"], "golds": ["item", "gold"],
-    "queries": [*KEY, "subject", "variant", "gold"],
-}  # fmt: skip
-"""What the answers in two files may have in common."""
 ALIKE = "Name the same question alike in both: --columns item=YOURS, for a run in `probe`."
+COMMON: Mapping[str, tuple[Sequence[str], str]] = {
+    "groups": (["group"], "Name the groups alike: --columns group=YOURS."),
+    "items": (["item"], ALIKE),
+    "variants": (["variant"], "Name or vary the same factors ({factors})."),
+    "golds": (["item", "gold"], ""),
+    "options": (["choices"], "Score both with the same options: --columns options=FIRST+SECOND."),
+    "queries": ([*KEY, "subject", "variant", "gold"],
+                "The same items have other variants or right answers."),
+}  # fmt: skip
+"""What the answers in two files may have in common, and what to do where nothing is."""
 
 
 @dataclass
@@ -242,31 +247,38 @@ def commands_of(known: Checked, columns: pl.DataFrame) -> list[str]:
 
 def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]:
     """What two files have in common, and why they cannot be compared; empty where they can."""
-    made, rows = [known.made for known in every if known.made], list[tuple[Any, ...]]()
-    for what, by in COMMON.items() if len(made) == 2 else ():
-        one, other = (of.queries.select(by).cast(pl.String).unique() for of in made)
-        rows.append((what, what, len(one), len(other), len(one.join(other, on=by))))
+    made = [known.made for known in every if known.made]
+    rows, alike = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for (a, ours), (b, theirs) in product(*(known.values().items() for known in every)):
         size = int(ours.is_in(theirs.implode()).sum())
         if size >= FEW and 2 * size >= min(len(ours), len(theirs)):
-            rows.append((f"'{a}'", f"'{b}'", len(ours), len(theirs), size))
+            alike.append((f"'{a}'", f"'{b}'", len(ours), len(theirs), size))
     names = ["first", "second", "in first", "in second", "in both"]
-    table = pl.DataFrame(rows, names, orient="row")
     if len(made) < 2:
         without = " and ".join(known.path for known in every if not known.made)
-        return table, f"no answers that can be counted in {without}. {ALIKE}"
+        problem = f"no answers that can be counted in {without}. {ALIKE}"
+        return pl.DataFrame(alike, names, orient="row"), problem
+    runs = [
+        replace(
+            kept(of, ScoreOptions(Path(known.path)), folder / str(at)) if known.form != RUN
+            else Run.open(known.path), label=known.path)
+        for at, (known, of) in enumerate(zip(every, made, strict=True))
+    ]  # fmt: skip
+    suite = counted_by(runs[0])
+    for what, (by, _) in COMMON.items():
+        queries = (run.queries.select(by).unique() for run in named_alike(runs, suite)[0])
+        single = (of.explode(by) if by == ["choices"] else of for of in queries)
+        one, other = (of.cast(pl.String).drop_nulls().unique() for of in single)
+        rows.append((what, what, len(one), len(other), len(one.join(other, on=by))))
+    table = pl.DataFrame([*rows, *alike], names, orient="row")
     try:
-        runs = [
-            replace(
-                kept(of, ScoreOptions(Path(known.path)), folder / str(at)) if known.form != RUN
-                else Run.open(known.path), label=known.path)
-            for at, (known, of) in enumerate(zip(every, made, strict=True))
-        ]  # fmt: skip
-        Common.of(runs, counted_by(runs[0], None))
+        Common.of(runs, suite)
     except ConsilienceError as error:
+        apart = [what for what, _, *sizes, both in rows if any(sizes) and not both]
         factors = " and ".join(listed([*levels_of(of)]) or "none" for of in made)
-        alike = f"Name or vary the same factors ({factors})." if not rows[2][-1] else error.todo
-        return table, f"{error.found}. {alike if rows[1][-1] else ALIKE}"
+        todos = [COMMON[what][1].format(factors=factors) for what in apart if COMMON[what][1]]
+        todos = (todos[:-1] or todos) if "queries" in apart else [error.todo]
+        return table, " ".join([f"{error.found}.", *todos])
     return table, ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +47,7 @@ class Common:
     @classmethod
     def of(cls, runs: Sequence[Run], suite: Suite) -> Common:
         """``suite``: that of the first run, or some of its groups; nothing in common raises."""
-        runs, suite = _named_alike(runs, suite)
+        runs, suite = named_alike(runs, suite)
         tables = {run.label: run.answers for run in runs}
         keys = [*QUERY, "subject", "gold"]
         in_suite = pl.col("group").is_in([one.id for one in suite])
@@ -62,7 +63,6 @@ class Common:
                 if not set.intersection(*({*of[name]} for of in tables.values())):
                     counts += f"; no {name} is the same, such as "
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
-                    break
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",
@@ -89,15 +89,19 @@ class Common:
 def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) -> None:
     """Raise where one run chose among options, and another has texts alone."""
     for group in groups:
-        both = [(run.suite.relation(group).design.by_option, run.label) for run in (first, other)]
-        (_, without), (has_options, label) = sorted(both)
-        if both[0][0] != both[1][0] and has_options:
-            found = f"{without} has no options in {group}, and {label} has some"
-            todo = "Score it with them: --columns options=FIRST+SECOND, or --suite PROMPTS."
+        both = {run.suite.relation(group).design.by_option: run for run in (first, other)}
+        if len(both) == 2:
+            without, asked = both[False], both[True]
+            found = f"{without.label} has no options in {group}, and {asked.label} has some"
+            file = shlex.quote(str(without.source or without.record.get("answers_of", "FILE")))
+            suite = shlex.quote(asked.record.get("options", {}).get("suite") or asked.suite.name)
+            todo = f"Write what {asked.label} was asked, with the options of its command: "
+            todo += f"consilience suite export {suite} --out PROMPTS.jsonl. Then: "
+            todo += f"consilience score {file} --suite PROMPTS.jsonl --out RUN."
             raise ConsilienceError(found, expected="options in both", todo=todo)
 
 
-def _named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
+def named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
     """Runs, and the suite of the first, with variants named alike.
 
     Orders have as many letters as the smallest suite has: one for each option of the largest

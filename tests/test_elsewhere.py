@@ -648,3 +648,19 @@ def test_a_column_that_is_named_is_there(columns, message):
     assert result.suite.relations[0].design.variants == ("template=x", "template=y")
     assert result.run.answers["option"].to_list() == [None, 1, 0, 0]
     refused(message, cs.score, rows, columns=columns)
+
+
+def test_an_answer_that_is_a_label_and_another_text_needs_to_be_told_apart():
+    """Options that are the letters A and B, shown in both orders: q answers the same text."""
+    rows = [
+        {"item": item, "order": order, "options": [*order], "gold": "A", "answer": answer}
+        for item, answers in (("q", "AA"), ("r", "AB"))
+        for order, answer in zip(("AB", "BA"), answers, strict=True)
+    ]
+    refused("'A', the label of an option of 'q' and the text of another.*'labels'", cs.score, rows)
+    for labels, consistency in ("none", 0.5), ("A", 0.5):
+        result = cs.score([{**row, "labels": labels} for row in rows])
+        found = result.metrics.filter(metric="consistency", over="all", kind="whole")["value"]
+        assert found.item() == consistency
+        (said,) = result.run.answers.filter(item="q", variant="order=BA")["answer"]
+        assert said == ("A" if labels == "none" else "B")

@@ -486,7 +486,8 @@ def _read(
         records.append(record)
         totals = _log_probabilities(row["scores"], question, where)
         if row["text"] is not None and not totals:
-            known = _as_written(row["text"], prompt, question) if rule is None else {}
+            is_known = row.get("labels") in LABEL_STYLES or row.get("right") is not None
+            known = {} if rule else _as_written(row["text"], prompt, question, is_known=is_known)
             record |= known or answered(row["text"], prompt, question, rule)
         elif totals and len(totals) != len(choices):
             found = f"{len(totals)} scores of '{question.item}'"
@@ -555,13 +556,18 @@ def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text
     return Prompt((), labels or tuple(one.text for one in shown), order, choices, labels=labels)
 
 
-def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]:
+def _as_written(text: str, prompt: Prompt, question: Question, *, is_known: bool) -> dict[str, Any]:
     """The answer columns of a text that is a label or an option; empty where it is neither or two.
 
-    They are what ``answered`` gives, in a hundredth of the time.
+    They are what ``answered`` gives, in a hundredth of the time. ``is_known``: whether the labels
+    are, or whether the answer is right; else a text that is two raises.
     """
     texts = [choice.text for choice in prompt.choices]
-    known = [at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text]
+    known = [*{at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text}]
+    if len(known) > 1 and not is_known:
+        found = f"'{text}', the label of an option of '{question.item}' and the text of another"
+        expected = "a column 'labels': none if texts were shown alone, else A, a or 1"
+        raise ConsilienceError(found, expected=expected)
     if len(known) != 1:
         return {}
     option = prompt.options[known[0]]

@@ -190,7 +190,8 @@ def _refuse_lacking(names: Sequence[str], sources: Mapping[str, list[str]], wher
     lacking = [name for name, column in KNOWN.items() if column.is_needed and name not in sources]
     if lacking:
         found = f"no column '{lacking[0]}'" if len(lacking) == 1 else "no header with our columns"
-        todo = f"{TO_NAME} {','.join(f'{one}=COLUMN' for one in lacking)}."
+        todo = f"{TO_NAME} {','.join(f'{one}=COLUMN' for one in lacking)}"
+        todo += " (and question_2=COLUMN, options=COLUMN+COLUMN)."
         if {"subject", "object"} <= {*names}:
             todo = "Facts need a column pattern: `consilience suite import TABLE --into FOLDER`."
         elif any({*columns} <= {*names} for columns in PAIRS):

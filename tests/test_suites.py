@@ -649,6 +649,8 @@ def copied(data, name, *rows, file=""):
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".tsv":
+        pl.DataFrame(rows).write_csv(path, separator="\t")
     else:
         pl.DataFrame(rows).write_parquet(path, metadata=LABELS)
     return path
@@ -656,9 +658,9 @@ def copied(data, name, *rows, file=""):
 
 def item(name, group, text, gold, options=(), context=""):
     choices = YES_NO if options == ["yes", "no"] else tuple(map(Choice, options))
-    return Question(
-        name, group, {"": (text,)}, choices[gold] if options else Choice(gold), choices, context
-    )
+    first, *aliases = gold if isinstance(gold, list) else [gold]
+    right = choices[gold] if options else Choice(first, tuple(aliases))
+    return Question(name, group, {"": (text,)}, right, choices, context)
 
 
 YES_NO = (Choice("yes", ("true",)), Choice("no", ("false",)))
@@ -667,7 +669,7 @@ ROWS = [(name, rows, [item(*one) for one in items]) for name, rows, items in cas
 
 @pytest.mark.parametrize(("name", "rows", "expected"), ROWS, ids=[row[0] for row in ROWS])
 def test_each_row_of_the_table_reads_its_layout(tmp_path, name, rows, expected):
-    copied(tmp_path, name, *rows)
+    copied(tmp_path, name, *rows, file="test.tsv" * (name == "popqa"))
     questions = load_questions(name, data=tmp_path)
     assert list(questions.items) == expected
     known = KNOWN[name]
@@ -679,12 +681,12 @@ def test_each_row_of_the_table_reads_its_layout(tmp_path, name, rows, expected):
 
 def test_all_rows_are_tested_and_listed(consilience, tmp_path, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
-    assert [row[0] for row in ROWS] == list(KNOWN)
+    assert [*(row[0] for row in ROWS), *EDITS, *HUB_FACTS] == list(KNOWN)
     copied(tmp_path, "arc", *ROWS[1][1])
     listed = output(consilience, "suite", "list")
     cited = "CC-BY-SA-4.0, Clark et al. 2018, arXiv:1803.05457"
-    assert f"{cited}\n{'':14} {tmp_path / 'arc'}\n" in listed
-    assert f"{'':14} Hub: cais/mmlu@c30699e\n" in listed
+    assert re.search(f"{cited}\n +{tmp_path / 'arc'}\n", listed)
+    assert re.search("\n +Hub: cais/mmlu@c30699e\n", listed)
     assert cs.list_suites() == SUITE_NAMES
 
 
@@ -718,13 +720,19 @@ def test_subjects_are_groups_and_another_split_is_another_suite(consilience, tmp
 def test_questions_that_cannot_be_asked_are_left_out_with_a_note(tmp_path):
     same = {**ROWS[4][1][0], "endings": ["a.", "a.", "b.", "c."]}
     unknown = {**ROWS[4][1][0], "label": ""}
-    copied(tmp_path, "hellaswag", same, unknown, ROWS[4][1][1])
+    hidden = {**ROWS[4][1][0], "label": "-1"}
+    copied(tmp_path, "hellaswag", same, unknown, hidden, ROWS[4][1][1])
     questions = load_questions("hellaswag", data=tmp_path)
     assert [one.gold.text for one in questions.items] == ["turns."]
     (_, note) = questions.notes
-    assert note.startswith("2 of 3 questions are left out, such as hellaswag, row ")
+    assert note.startswith("3 of 4 questions are left out, such as hellaswag, row ")
     copied(tmp_path, "hellaswag", unknown)
-    refused("hellaswag, row 1: no right answer", load_questions, "hellaswag", data=tmp_path)
+    refused(
+        "hellaswag, row 1: no question with a right answer",
+        load_questions,
+        "hellaswag",
+        data=tmp_path,
+    )
     assert len(check_suite("hellaswag", tmp_path)) == 1
 
 
@@ -732,7 +740,7 @@ def test_a_part_of_a_split_is_refused_and_all_parts_are_read(tmp_path):
     for part in (0, 1):
         copied(tmp_path, "gsm8k", *ROWS[7][1], file=f"test-0000{part}-of-00002.parquet")
         if part == 0:
-            message = "1 files; expected main/test.jsonl, or all main/test-"
+            message = "1 files; expected main/test.jsonl or .tsv, or all main/test-"
             refused(message, load_questions, "gsm8k", data=tmp_path)
     assert len(load_questions("gsm8k", data=tmp_path)) == 2
 
@@ -741,11 +749,117 @@ def test_another_layout_is_one_message(tmp_path):
     copied(tmp_path, "arc", {"id": "1", "question": "Ice is", "answerKey": "A"})
     message = "arc, row 1: no column 'choices' among id, question, answerKey; expected those of allenai/ai2_arc"
     refused(message, load_questions, "arc", data=tmp_path)
-    message = "0 files; expected ARC-Challenge/train.jsonl, or all ARC"
+    message = "0 files; expected ARC-Challenge/train.jsonl or .tsv, or all ARC"
     refused(message, load_questions, "arc:train", data=tmp_path)
     message = "names of columns with the suite 'arc'"
     refused(message, load_questions, "arc", {"options": "choices"}, tmp_path)
     refused("'arc' is a suite of questions", cs.load_suite, "arc", tmp_path)
+
+
+def case(id_, prompt, subject, new, true, paraphrases, neighbours):
+    """A row in the layout of CounterFact."""
+    rewrite = {
+        "prompt": prompt, "relation_id": "P103", "subject": subject,
+        "target_new": {"id": "Q1", "str": new}, "target_true": {"id": "Q2", "str": true},
+    }  # fmt: skip
+    prompts = {"paraphrase_prompts": paraphrases, "neighborhood_prompts": neighbours}
+    return {"case_id": id_, "pararel_idx": 0, "requested_rewrite": rewrite, **prompts}
+
+
+EDITS = ("counterfact", "counterfact-neighbours")
+CASES = (
+    case(0, "The mother tongue of {} is", "Ada", "English", "French", ["Rain. Ada, a native", "Ada spoke"], ["Bo, a native", "Cy spoke", "Di spoke"]),
+    case(7, "The mother tongue of {} is", "Eve", "Thai", "Dutch", ["Eve spoke", "Eve knows"], ["Flo spoke", "Flo spoke", "Gus spoke"]),
+    case(8, "{} speaks", "Hal", "Thai", "Thai", ["Hal spoke"], []),
+)  # fmt: skip
+
+
+def test_counterfact_is_the_new_object_against_the_old_one_in_all_prompts(tmp_path):
+    """A model with an edit of Ada that changed Cy, too, and no edit of Eve."""
+    asked = {}
+    for name in EDITS:
+        copied(tmp_path, name, *CASES)
+        asked[name] = load_questions(name, data=tmp_path)
+        assert asked[name].notes[1].startswith("1 of 3 questions are left out, such as ")
+    edits, neighbours = asked.values()
+    assert edits.items[0].paraphrases[""] == (
+        "The mother tongue of Ada is",
+        "Rain. Ada, a native",
+        "Ada spoke",
+    )
+    assert [(one.item, one.gold.text) for one in edits.items] == [("0", "English"), ("7", "Thai")]
+    assert neighbours.items[1].paraphrases[""] == ("Flo spoke", "Gus spoke")
+    assert [one.gold.text for one in neighbours.items] == ["French", "Dutch"]
+
+    known = {
+        "English": {"The mother tongue of Ada is", "Ada spoke", "Cy spoke"},
+        "French": {"Rain. Ada, a native", "Bo, a native", "Di spoke"},
+    }
+
+    def edited(prompts):
+        return [next((of for of in known if text in known[of]), "Dutch") for text in prompts]
+
+    ask = {"template": "{question}", "vary": "paraphrase", "generate": True}
+    found = []
+    for suite in (edits, neighbours):
+        metrics = cs.evaluate(suite, edited, **ask).metrics.filter(over="all", kind="whole")
+        found.append(dict(metrics.select("metric", "value").iter_rows()))
+    assert found[0]["accuracy"] == 1 / 2, "efficacy: Ada of two edits"
+    assert found[0]["mean_accuracy"] == pytest.approx((1 / 2 + 0 + 1 / 2) / 3), (
+        "0 and 1/2: paraphrases"
+    )
+    assert found[0]["consistency"] == pytest.approx((1 / 3 + 1) / 2), "two of three answers on Ada"
+    assert found[1]["mean_accuracy"] == pytest.approx(4 / 5), "all neighbours but Cy"
+
+
+HUB_FACTS = ("pararel-patterns", "bear")
+
+
+def fact_rows(relation, patterns, facts, **columns):
+    """Rows in the layout of both data sets of facts: each fact in each pattern."""
+    return [
+        {"relation": relation, "subject": subject, "template": text, "template_index": at}
+        | {"object": object_, **{name: of(object_) for name, of in columns.items()}}
+        for subject, object_ in facts
+        for at, text in enumerate(patterns)
+    ]
+
+
+def test_facts_of_the_hub_are_facts_and_patterns(tmp_path):
+    """Turkey is on two continents, in a relation that still has one object for each subject."""
+    facts = [("Oslo", "Europe"), ("Turkey", "Asia"), ("Turkey", "Europe"), ("Bern", "Europe")]
+    texts = ["[X] is located in [Y] .", "[X] belongs to [Y] ."]
+    listed = {"candidates": lambda _: ["Asia", "Europe"]}
+    rows = fact_rows("P30.jsonl", texts, facts, **listed)
+    rows += fact_rows("P47.jsonl", texts[:1], facts[:1], **listed)
+    copied(tmp_path, "pararel-patterns", *rows)
+    suite = load_suite("pararel-patterns", tmp_path)
+    continent, border = suite
+    assert (continent.id, continent.cardinality, border.cardinality) == ("P30", "N-1", "N-M")
+    assert [fact.names for fact in continent.facts] == facts
+    assert [one.text for one in continent.patterns] == texts
+    assert suite.notes == (
+        "coastalcph/pararel_patterns, train: no licence stated; tuples of LAMA, CC-BY-NC-4.0, "
+        "Elazar et al. 2021, arXiv:2102.01017",
+    )
+    metrics = cs.evaluate(suite, "baseline:majority", groups="P30").metrics
+    (accuracy,) = metrics.filter(metric="accuracy", over="group", kind="whole")["value"]
+    assert accuracy == 3 / 4, "Europe, of four facts on three subjects"
+
+    answers = ["Bern", "Rome", "Oslo"]
+    by_position = {"answer_options": lambda _: answers, "correct": answers.index}
+    rows = fact_rows("P36", texts, [("Norway", "Oslo"), ("Italy", "Rome")], **by_position)
+    path = copied(tmp_path, "bear", *({**row, "object": None} for row in rows))
+    (capital,) = load_suite("bear", tmp_path)
+    assert [fact.names for fact in capital.facts] == [("Norway", "Oslo"), ("Italy", "Rome")]
+    assert capital.candidates.words == ("Oslo", "Rome") and not check_suite("bear", tmp_path)
+
+    path.unlink()
+    copied(tmp_path, "bear", {**rows[0], "correct": 3}, file="test.jsonl")
+    refused("bear, row 1, column 'object': no 'object'", load_suite, "bear", tmp_path)
+    copied(tmp_path, "bear", {"relation": "P36"}, file="test.jsonl")
+    refused("bear, row 1: no column 'subject' among relation", load_suite, "bear", tmp_path)
+    assert len(check_suite("bear", tmp_path)) == 1
 
 
 @pytest.fixture
@@ -775,6 +889,19 @@ def test_the_hub_is_asked_once_for_the_files_of_the_split(hub, tmp_path, monkeyp
     refused(message, load_questions, "arc", data=tmp_path)
 
 
+def test_files_beside_folders_and_facts_come_from_the_hub_too(hub, tmp_path):
+    made = copied(tmp_path / "made", "popqa", *ROWS[8][1], file="test.tsv").read_bytes()
+    hub.repositories["datasets/akariasai/PopQA"] = {"test.tsv": made, "README.md": b"none"}
+    assert list(load_questions("popqa", data=tmp_path).items) == ROWS[8][2]
+    rows = fact_rows("P30.jsonl", ["[X] is in [Y]."], [("Oslo", "Europe")])
+    made = copied(tmp_path / "made", "pararel-patterns", *rows).read_bytes()
+    files = {"data/train-00000-of-00001.parquet": made}
+    hub.repositories["datasets/coastalcph/pararel_patterns"] = files
+    suite = load_suite("pararel-patterns", tmp_path)
+    assert suite.notes[0].startswith("coastalcph/pararel_patterns@aadfae5, train: ")
+    assert [path for _, path in hub.requests if "README" in path] == []
+
+
 def test_without_a_network_the_message_says_what_to_do(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     revision, named = KNOWN["arc"].revision, ("--suite", "arc", "--data-dir", tmp_path)
@@ -782,7 +909,7 @@ def test_without_a_network_the_message_says_what_to_do(consilience, tmp_path, mo
     assert error.count("\n") == 1
     place = f"allenai/ai2_arc/tree/{revision} to {tmp_path / 'arc'}"
     for found in (
-        "HF_HUB_OFFLINE is set; expected ARC-Challenge/test-*.parquet of allenai/ai2_arc",
+        "HF_HUB_OFFLINE is set; expected the files ARC-Challenge/test* of allenai/ai2_arc",
         f"copy https://huggingface.co/datasets/{place}",
     ):
         assert found in error

@@ -31,7 +31,9 @@ def suite_folder(spec: str, data: Path) -> Path:
     folder = Path(spec)
     if spec in BUNDLED:
         return BUNDLED[spec]
-    is_named = spec in question_suites.QUESTION_SUITES or known_suite(spec)
+    if (named := known_suite(spec)) and named.is_facts:
+        return data / named.name
+    is_named = spec in question_suites.QUESTION_SUITES or named
     for kind, is_it in (
         ("suite of questions", is_named or (folder.exists() and is_questions(spec))),
         ("task of sentence pairs", is_task(spec) and not folder.is_dir()),
@@ -71,8 +73,9 @@ def suite_folder(spec: str, data: Path) -> Path:
 
 def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
     """The suite of facts of that name or folder; what is wrong raises in one error."""
-    folder = suite_folder(_name_of(spec), data_dir(_path_or_none(data)))
-    return load_folder(folder)
+    name, data = _name_of(spec), data_dir(_path_or_none(data))
+    folder = suite_folder(name, data)
+    return named.facts(data) if (named := known_suite(name)) else load_folder(folder)
 
 
 def load_facts(spec: str) -> Suite:
@@ -133,7 +136,9 @@ def check_suite(
     folder = None if is_other else suite_folder(name, data)
     try:
         refuse_columns(name, {} if is_questions(name) else columns)
-        if folder is not None:
+        if folder is not None and known_suite(name):
+            load_suite(name, data)
+        elif folder is not None:
             load_folder(folder, check_release=True)
         elif is_task(name):
             load_task(name)

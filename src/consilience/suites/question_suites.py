@@ -31,6 +31,7 @@ from consilience.files.rows import (
     Column,
     TableError,
     find_table,
+    line,
     one_of,
     raise_all,
     read_table,
@@ -45,13 +46,22 @@ from consilience.suites.questions import (
     Names,
     Questions,
     as_is,
+    entries,
     normal,
     position,
     questions_of_rows,
     separated,
     shuffled,
 )
-from consilience.types import Fact, Relation, Suite
+from consilience.types import (
+    FACT_COLUMNS,
+    PATTERN_COLUMNS,
+    Cardinality,
+    Fact,
+    Relation,
+    RelationBuilder,
+    Suite,
+)
 
 
 def data_dir(folder: Path | None = None) -> Path:
@@ -69,11 +79,13 @@ Cells = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KnownSuite:
-    """A data set of questions on the Hub.
+    """A data set of questions on the Hub, or of facts: a row has a fact in one pattern.
 
     ``config``: also the folder of its files, which is ``data`` without one. ``columns``: our name
-    of a column and theirs: ``a.b`` is a part of a column, and in a text with braces columns are
-    filled in. ``reads``: of ``READERS``. ``clean``: patterns in the texts, and what replaces them.
+    of a column and theirs: ``a.b`` is a part of a column, a list has the texts of several, and in a
+    text with braces columns are filled in. ``reads``: of ``READERS``. ``clean``: patterns in the
+    texts, and what replaces them. ``n_to_m``: relations with several right objects for a subject;
+    in others a few subjects may still occur with two.
     """
 
     name: str
@@ -83,15 +95,25 @@ class KnownSuite:
     split: str
     licence: str
     citation: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, str | Sequence[str]]
     config: str = ""
     reads: str = ""
     clean: Sequence[Sequence[str]] = ()
+    n_to_m: Sequence[str] = ()
 
     @property
     def title(self) -> str:
         """The name of the suite, with its split where that is not the usual one."""
         return self.name + f"-{self.split}" * (self.split != KNOWN[self.name].split)
+
+    @property
+    def is_facts(self) -> bool:
+        return "pattern" in self.columns
+
+    @property
+    def place(self) -> str:
+        """Where the files of the split begin in the data set."""
+        return Path(self.config or "data", self.split).as_posix()
 
     @property
     def source(self) -> dict[str, str]:
@@ -105,12 +127,12 @@ class KnownSuite:
             return self._within(folder), "local files"
         from huggingface_hub import constants, snapshot_download
 
-        wanted, reason = f"{self.config or 'data'}/{self.split}-*", ""
+        reason = ""
         for is_cached in (True, False):
             try:
                 root = snapshot_download(
                     self.dataset, repo_type="dataset", revision=self.revision,
-                    allow_patterns=wanted, local_files_only=is_cached,
+                    allow_patterns=f"{self.place}[-.]*", local_files_only=is_cached,
                 )  # fmt: skip
                 return self._within(Path(root)), Path(root).name
             except Exception as error:  # the network, no such split in the cache: nearly anything
@@ -118,56 +140,91 @@ class KnownSuite:
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise ConsilienceError(
             f"'{self.name}' is not in the cache of the Hub and cannot be downloaded: {reason}",
-            expected=f"{wanted}.parquet of {self.dataset}",
+            expected=f"the files {self.place}* of {self.dataset}",
             todo="Run the command once with a network, or copy https://huggingface.co/datasets/"
             f"{self.dataset}/tree/{self.revision} to {folder} (or CONSILIENCE_DATA=...).",
         )
 
     def _within(self, folder: Path) -> list[Path]:
         """The files of the split in a copy of the data set; none, or a part of them, raises."""
-        paths = sorted((folder / (self.config or "data")).glob(f"{self.split}[-.]*"))
-        found = [path for path in paths if path.suffix in (".parquet", ".jsonl")]
+        paths = sorted(folder.glob(f"{self.place}[-.]*"))
+        found = [path for path in paths if path.suffix in (".parquet", ".jsonl", ".tsv")]
         parts = re.search(r"-of-(\d+)", found[0].name) if found else None
         if not found or (parts and int(parts[1]) != len(found)):
-            place = f"{self.config or 'data'}/{self.split}"
-            expected = f"{place}.jsonl, or all {place}-*.parquet"
+            expected = f"{self.place}.jsonl or .tsv, or all {self.place}-*.parquet"
             raise ConsilienceError(f"{len(found)} files", expected=expected, where=str(folder))
         return found
 
     def read(self, data: Path) -> Questions:
         """The questions; one that cannot be asked is left out, with a note."""
-        files, revision = self.files(data)
-        rows: list[Cells] = []
-        for file in files:  # of Parquet without the names of class labels, which are positions
-            is_table = file.suffix == ".parquet"
-            rows += (
-                read_parquet(file).to_dicts() if is_table else [row for _, row in read_rows(file)]
-            )
+        rows, note, revision = self._rows(data)
         sizes: Counter[str] = Counter()
         items, left_out = [], []
-        for number, row in enumerate(rows, start=1):
-            where = f"{self.title}, row {number}"
+        for where, row in rows:
             try:
                 items.append(self._question(row, where, sizes))
-            except KeyError as error:
-                found = f"no column {error} among {', '.join(map(str, row))}"
-                expected = f"those of {self.dataset}"
-                raise ConsilienceError(found, expected=expected, where=where) from error
             except (ValueError, IndexError, TypeError, AttributeError):
-                left_out.append(ConsilienceError("no right answer", where=where))
+                left_out.append(ConsilienceError("no question with a right answer", where=where))
         if not items:
             raise TableError(left_out or [ConsilienceError("no questions", where=self.title)])
-        at = "" if revision == "local files" else f"@{revision[:7]}"
-        notes = [f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"]
+        notes = [note]
         if left_out:
             found = f"{len(left_out):,} of {len(rows):,} questions are left out, such as"
             notes.append(f"{found} {left_out[0]}")
         source = {**self.source, "revision": revision}
         return Questions(self.title, tuple(items), tuple(notes), source=source)
 
+    def facts(self, data: Path) -> Suite:
+        """The facts and the patterns; the candidates of a relation are the objects of its facts."""
+        rows, note, _ = self._rows(data)
+        problems: Problems = []
+        builders: dict[str, RelationBuilder] = {}
+        cells = ((where, self._fact(row, where)) for where, row in rows)
+        columns = Column("relation", line), *FACT_COLUMNS, *PATTERN_COLUMNS
+        for row in read_table(cells, columns, problems, self.title):
+            id_ = row["relation"]
+            cardinality: Cardinality = "N-M" if id_ in self.n_to_m else "N-1"
+            builder = builders.setdefault(id_, RelationBuilder(id_, id_, cardinality))
+            builder.add_pattern(row, again=True)
+            builder.add_fact(row, again=True)
+        relations = tuple(builder.relation(problems) for builder in builders.values())
+        raise_all(problems)
+        return Suite(self.title, relations, notes=(note,))
+
+    def _fact(self, row: Cells, where: str) -> Cells:
+        """The cells of a fact; the object may be the position of an option."""
+        ours = self._ours(row, where)
+        options = dict(enumerate(entries(ours["options"]))) if "options" in ours else None
+        return ours if options is None else {**ours, "object": options.get(ours["object"])}
+
+    def _rows(self, data: Path) -> tuple[list[tuple[str, Cells]], str, str]:
+        """The rows with their places, a note on their source, and its revision."""
+        files, revision = self.files(data)
+        rows: list[Cells] = []
+        columns = [str(of) for of in self.columns.values()] if self.is_facts else None  # few of all
+        for file in files:  # of Parquet without the names of class labels, which are positions
+            is_table = file.suffix == ".parquet"
+            rows += (
+                read_parquet(file, columns).to_dicts()
+                if is_table
+                else [row for _, row in read_rows(file)]
+            )
+        at = "" if revision == "local files" else f"@{revision[:7]}"
+        note = f"{self.dataset}{at}, {self.split}: {self.licence}, {self.citation}"
+        return [(f"{self.title}, row {n}", row) for n, row in enumerate(rows, 1)], note, revision
+
+    def _ours(self, row: Cells, where: str) -> Cells:
+        """The cells of a row by our names; a missing column raises."""
+        try:
+            return {name: self._cell(row, source) for name, source in self.columns.items()}
+        except KeyError as error:
+            found = f"no column {error} among {', '.join(map(str, row))}"
+            expected = f"those of {self.dataset}"
+            raise ConsilienceError(found, expected=expected, where=where) from error
+
     def _question(self, row: Cells, where: str, sizes: Counter[str]) -> Question:
         """The question of a row; a ``ValueError`` where it has no answer, or twice an option."""
-        ours = {name: self._cell(row, source) for name, source in self.columns.items()}
+        ours = self._ours(row, where)
         answer, options = ours["answer"], list(map(Choice, ours.get("options", ())))
         if self.reads == "yes or no":
             options = list(YES_NO)
@@ -175,15 +232,22 @@ class KnownSuite:
         gold = gold if isinstance(gold, Choice) else options[gold]
         group = ours.get("group", self.title)
         sizes[group] += 1
-        item = ours.get("item", f"{group}-{sizes[group]}")
+        item = str(ours.get("item", f"{group}-{sizes[group]}"))
         if len({option.text for option in options}) < len(options):
             raise ValueError("two options are the same")
-        if self.reads == "flags":  # the data set has it first
+        if self.reads in ("flags", "text"):  # at one position of the data set
             options = shuffled([gold, *(one for one in options if one is not gold)], item)
-        texts = {DEFAULT_LANGUAGE: (ours["question"],)}
+        filled = (
+            text.replace("{}", ours.get("subject", "{}")) for text in entries(ours["question"])
+        )
+        if not (phrasings := tuple(dict.fromkeys(filled))):
+            raise ValueError("no phrasing")
+        texts = {DEFAULT_LANGUAGE: phrasings}
         return Question(item, group, texts, gold, tuple(options), ours.get("context", ""), where)
 
-    def _cell(self, row: Cells, source: str) -> Any:
+    def _cell(self, row: Cells, source: str | Sequence[str]) -> Any:
+        if not isinstance(source, str):
+            return [text for one in source for text in entries(self._cell(row, one))]
         is_text = "{" in source
         value: Any = source.format(**row) if is_text else reduce(getitem, source.split("."), row)
         texts = value if isinstance(value, list) else [value]
@@ -193,14 +257,19 @@ class KnownSuite:
 
 
 READERS: Mapping[str, Callable[[Any, Cells], int | Choice]] = {
-    "position": lambda answer, cells: range(len(cells["options"]))[int(answer)],
+    "position": lambda answer, cells: range(len(cells["options"])).index(int(answer)),
     "label": lambda answer, cells: list(cells["labels"]).index(answer),
+    "text": lambda answer, cells: list(cells["options"]).index(answer),
     "flags": lambda answer, cells: list(answer).index(1),
     "yes or no": lambda answer, cells: YES_NO[answer is False],
     "after ####": lambda answer, cells: Choice(answer.split("####")[1].strip()),
+    "aliases": lambda answer, cells: Choice(
+        answer, tuple(one for one in separated(cells["aliases"]) or () if one != answer)
+    ),
 }
-"""How a row understands the answer: as the text of a position from 0, one of the ``labels``, a list
-with 1 at the right option, true or false, or what follows a solution."""
+"""How a row understands the answer: as the text of a position from 0, one of the ``labels``, the
+text of an option, a list with 1 at the right option, true or false, what follows a solution, or a
+text that ``aliases`` write in other ways."""
 
 _ROWS = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 
@@ -398,9 +467,10 @@ def is_questions(spec: str) -> bool:
     A folder with patterns is one of facts, also where it says how they are asked as questions. The
     name of a suite or of a task is never that of a folder.
     """
-    if spec.startswith(HUB) or spec in QUESTION_SUITES or known_suite(spec):
+    known = known_suite(spec)
+    if spec.startswith(HUB) or spec in QUESTION_SUITES or (known and not known.is_facts):
         return True
-    if spec in SUITE_NAMES or spec in TASKS:
+    if known or spec in SUITE_NAMES or spec in TASKS:
         return False
     path = Path(spec)
     is_folder = path.is_dir() and find_table(path, "patterns") is None
@@ -421,7 +491,7 @@ def load_questions(
         raise ConsilienceError(f"names of columns with the suite '{spec}'", todo="Leave them out.")
     if spec in QUESTION_SUITES:
         return mini_questions(spec)
-    if named:
+    if named and not named.is_facts:
         return named.read(data_dir(data))
     problems: Problems = []
     if spec.startswith(HUB):

@@ -174,11 +174,12 @@ def test_questions_are_gated_together_and_by_factor(tmp_path):
     assert (factor.kind, factor.level, factor.value) == ("factor", "order", one)
 
 
-def test_what_cannot_be_checked_is_an_error_in_the_junit_file_too(tmp_path):
+def test_what_cannot_be_checked_is_an_error_in_the_junit_file_too(tmp_path, consilience):
     """An unfinished run, and one that is not there; a file of another kind is not replaced."""
     run = cs.evaluate("mini", "baseline:random", groups=["capital"], limit=3, out=tmp_path / "run")
     record = json.loads((run.folder / "run.json").read_text("utf-8"))
     (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
+    assert consilience("score", run.folder)[0] == 3
     options, file = {"rule": ["accuracy >= 0.5"]}, tmp_path / "gate.xml"
     for folder, message in (
         (run.folder, "is not finished. Rerun the"),
@@ -226,6 +227,7 @@ def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp
         assert {*case.attrib} == {"classname", "name", "time"}
         assert case.find("system-out").text.startswith("Consistency 72.5 %")
     assert tests.find("system-out").text.startswith("1 of 80 queries (1 in ports_table) have no")
+    assert f"Answers: consilience report '{folder}'" in tests.find("system-out").text
     document = json.loads(output(consilience, *run, *rules[:2], "--json"))
     (check,) = document["checks"]
     known = {name: check[name] for name in ("metric", "over", "kind", "value", "limit", "verdict")}
@@ -263,9 +265,11 @@ def test_each_question_is_right_in_a_share_of_its_answers(tmp_path, consilience)
     assert bounds["d"] == pytest.approx((0, 0.95))
     turned = cs.gate(tmp_path / "turned.csv", rule="right in 4 of 5").items
     assert turned.sort("item").equals(items.sort("item"))
-    status, out, _ = consilience("gate", tmp_path / "log.csv", "--rule", "right in 4 of 5")
+    rules = ("--rule", "right in 4 of 5", "--junit", tmp_path / "gate.xml")
+    status, out, _ = consilience("gate", tmp_path / "log.csv", *rules)
     assert status == 3
-    assert "b (questions): right in 2 of 10, 90 % CI 3.7 to 50.7: fail, below." in out
+    said = "b (questions): right in 2 of 10, 90 % CI 3.7 to 50.7: fail, below."
+    assert said in out and said in ET.parse(tmp_path / "gate.xml").find("*/system-out").text
 
 
 def test_junit_holds_any_text():

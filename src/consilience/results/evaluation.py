@@ -129,7 +129,7 @@ def counted_again(
     suite = counted_by(run, protocol)
     counted = count_run(run, suite, answers)
     record = record_of(run=str(run.path), suite=suite.name, protocol=suite.protocol)
-    return replace(counted, record=record)
+    return replace(counted, record={**record, "finished": run.record.get("finished")})
 
 
 def scored(options: ScoreOptions) -> CountedRun:
@@ -299,7 +299,6 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
         cautions=run.notes,
         facts={"run": run.record, "summary": run.summary.to_dict()},
         csv=None if is_whole else table,
-        # a run that its server did not let finish
         status=3 if run.record.get("finished", "") is None else 0,
     )
 

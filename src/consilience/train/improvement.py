@@ -47,6 +47,8 @@ MARGIN = 2.0
 
 TEXT, LINES = "Perplexity of text, relative", 500  # It is that of the first so many lines
 
+SPLIT = "Each part has questions of all groups; --train-groups holds out whole ones."
+
 Losses = tuple[Floats, Floats]  # Of each line of text, and its number of words
 Measure = tuple[ProbeOptions, Suite | Questions | None]  # What is asked before and after
 
@@ -149,7 +151,7 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
         "validation": plan_of(validated, training.suite),
         "held out": asked[""],
     }
-    item, lines = asked[""].suite.words.item, []
+    item, lines = asked[""].suite.words.item, [SPLIT] * training.is_split
     for name, part in parts.items():
         count = sum(len(group.facts) for group in part.suite)
         lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")

@@ -30,6 +30,7 @@ FACTORS: Mapping[str, str] = {
     "template": "the text around the question",
     "shots": "the solved examples before the question",
     "sample": "the sample that is drawn of what the model writes",
+    "turn": "the turn of the user that the answer follows",
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
@@ -39,6 +40,7 @@ SAMPLED = ("paraphrase", "template")
 PATTERN = "pattern"
 """The same of facts. Each relation has patterns of its own."""
 
+TURN, FIRST = "turn", "first"  # The factor, and its level where the model has not answered before
 OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 MOST_CROSSED = 500  # The most variants to draw from: counting has numbers of every two of them
@@ -100,6 +102,14 @@ class FactorialDesign:
         cells = dict.fromkeys(tuple(cell[at] for at in positions) for cell in self.cells)
         factors = tuple(self.factors[at] for at in positions)
         return FactorialDesign(factors, tuple(cells), self.drawn)
+
+    def at_base(self, name: str) -> tuple[int, ...]:
+        """For each cell the position of the one that differs in the base level of a factor only."""
+        places = [at for at, factor in enumerate(self.factors) if factor.name == name]
+        bases = [
+            tuple(0 if at in places else of for at, of in enumerate(cell)) for cell in self.cells
+        ]
+        return tuple(map(self.cells.index, bases))
 
     def only(self, cells: Sequence[int]) -> FactorialDesign:
         """The design of some cells, by their positions, with the levels that these have."""

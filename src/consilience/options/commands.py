@@ -138,6 +138,10 @@ class ProbeOptions(AskedOptions):
         "-m")] = DEFAULT_MODEL
     generate: Annotated[bool, Option(
         "Let the model write its answer.", kinds=PAIRS + QUESTIONS)] = False
+    then: Annotated[Sequence[str] | None, Option(
+        "After each written answer, say this line in the same chat, such as 'Are you sure?', and "
+        "read the answer to it.", "TEXT", pattern=r"\S(.*\S)?", kinds=QUESTIONS, is_repeated=True,
+        is_rare=True)] = None
     match: Annotated[str | None, Option(
         "How an answer is found in a text, such as contains. Or exact, number, last-number, "
         "regex:PATTERN, embedding:MODEL (docs/free-text.md) [default: contains for open "

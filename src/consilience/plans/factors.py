@@ -10,7 +10,15 @@ from math import factorial
 from pathlib import Path
 
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
-from consilience.core.factors import FACTORS, LETTERS, MOST_CELLS, Factor, FactorialDesign
+from consilience.core.factors import (
+    FACTORS,
+    FIRST,
+    LETTERS,
+    MOST_CELLS,
+    TURN,
+    Factor,
+    FactorialDesign,
+)
 from consilience.core.items import Question
 from consilience.files.read import read_document
 from consilience.files.rows import Column, as_written, flag, line, read_one
@@ -43,7 +51,7 @@ def factors_of(
     """
     known = Levels(options, questions, whole or questions)
     chosen: dict[str, Factor] = {}
-    for text in options.vary or ():
+    for text in (*(options.vary or ()), *[TURN] * bool(options.then)):
         name, equals, value = (part.strip() for part in text.partition("="))
         if name not in FACTORS:
             raise unknown_name(f"--vary {text}: no factor '{name}'", name, [*FACTORS])
@@ -63,7 +71,7 @@ def factors_of(
         usual = {"language": tuple(questions.languages), "paraphrase": known.phrasings}
         if known.most("order") > 1:
             usual["order"] = known.order("")
-        chosen = {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
+        chosen |= {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
     return [chosen[name] for name in FACTORS if name in chosen]
 
 
@@ -105,6 +113,14 @@ class Levels:
             expected = "how many texts to sample of each prompt, such as 3"
             raise ConsilienceError(f"--vary sample={value}", expected=expected)
         return tuple(map(str, range(1, int(value) + 1)))
+
+    def turn(self, value: str) -> Sequence[str]:
+        """The first one, and the texts of ``--then``."""
+        levels = [FIRST, *(self.asked.then or ())]
+        if len(set(levels)) < len(levels):
+            twice = next(level for level in levels if levels.count(level) > 1)
+            raise ConsilienceError(f"two turns '{twice}'", todo="Give --then another text.")
+        return _some_of(TURN, value, levels)
 
     def labels(self, value: str) -> Sequence[str]:
         return _some_of("labels", value, [*LABEL_STYLES])

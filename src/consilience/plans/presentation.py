@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, shortened, unknown_name
-from consilience.core.factors import LETTERS, Cell, FactorialDesign
+from consilience.core.factors import LETTERS, TURN, Cell, FactorialDesign
 from consilience.core.items import DEFAULT_LANGUAGE, Choice, Floats, Ints, Prompt, Question, Role
 from consilience.core.text import PASSAGE_END, counted
 from consilience.suites.question_suites import words_in
@@ -290,6 +290,7 @@ class Presentation:
     shots: int = 0
     draw: int = 1
     rule_name: str = ""  # Empty for the usual rule of the variant
+    then: str = ""  # What the user says after the first reply; empty where that is the answer
 
     @property
     def rule(self) -> ScoringRule:
@@ -355,7 +356,10 @@ def present(
         shown = _alone(solved, presentation, spoken, 0, *given)
         turns += [*shown.turns, ("assistant", shown.answers[shown.gold])]
     shown = _alone(question, presentation, language, presentation.paraphrase, order, context)
-    return replace(shown, turns=(*turns, *shown.turns))
+    turns += shown.turns
+    if presentation.then:
+        turns += [("assistant", FIRST_REPLY), ("user", presentation.then)]
+    return replace(shown, turns=tuple(turns))
 
 
 def _alone(
@@ -463,6 +467,8 @@ class PromptBuilder:
             elif name == "shots":
                 shots, _, draw = level.partition(DRAW)
                 changes |= {"shots": int(shots), "draw": int(draw or 1)}
+            elif name == TURN:
+                changes["then"] = level if at else ""
             else:
                 assert name == "sample", name  # of what is written, not of what is shown
         return replace(self.base, **changes)
@@ -507,6 +513,7 @@ class PromptBuilder:
         )
 
 
+FIRST_REPLY = "{first reply}"  # In a second turn, in place of a reply that is not yet known
 DRAW = " draw "  # In a level of ``shots``: ``2 draw 3`` has the third draw of two examples
 
 

@@ -18,6 +18,7 @@ from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.factors import (
     FACTORS,
     OF_OPTIONS,
+    TURN,
     Design,
     Expectation,
     Factor,
@@ -32,9 +33,10 @@ from consilience.core.free_text import (
     Rule,
     match,
     rule_of,
+    said,
 )
 from consilience.core.items import Ask, Group, Item, Prompt, Question, Scores, margins
-from consilience.core.schemas import ANSWERS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA, REASONS
 from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions, is_judge
@@ -60,7 +62,7 @@ from consilience.types import QUESTION_WORDS, Candidates, Fact, Relation, Suite
 if TYPE_CHECKING:
     from consilience.models.classifier import EmbeddingJudge
 
-OF_WRITING = ("match", "temperature", "max_new_tokens")
+OF_WRITING = ("match", "then", "temperature", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ class Presented:
         else:
             drawn = int(options.design.partition(":")[2] or 0)
             design = FactorialDesign.full(factors, drawn)
+        if design.drawn and options.then:
+            found = f"--then with --design {options.design}, which may leave the first turn out"
+            raise ConsilienceError(found, expected="--design full or one-factor")
         return cls(options, questions, whole.groups, questions.groups, design)
 
     def is_written(self, group: str) -> bool:
@@ -228,6 +233,12 @@ def _queries(presented: Presented, model: Any) -> Queries:
     """What a model is asked; None for the prompts of no model."""
     options = presented.options
     is_chat = bool(getattr(model, "takes_chats", False))  # by a template, or a server with one
+    templates = presented.prompt_builder(is_chat=is_chat).templates.values()
+    if options.then and not all(is_chat and one.is_chat for one in templates):
+        name = getattr(model, "identity", {}).get("model", "the model")
+        found = f"--then with '{name}' and the templates {', '.join(one.name for one in templates)}"
+        expected = "chats, and a model that takes them: with a chat template, or at --base-url"
+        raise ConsilienceError(found, expected=expected)
     writer = Writer.of(options, model) if model is not None and presented.writes else None
 
     def texts(group: str, prompt: Any) -> list[str]:
@@ -345,18 +356,45 @@ def write(
 ) -> pl.DataFrame:
     """The written answers of a group, a row for each prompt and sample.
 
-    Samples are the levels of the factor ``sample``. Answers that mean the same are merged.
+    Samples are the levels of the factor ``sample``. A second turn follows the reply to the first,
+    which is asked again where the group lacks it. Answers that mean the same are merged.
     """
     samples = [int(level) for level in prompt_builder.design.levels.get("sample", ())]
 
     def read(text: str, one: Ask) -> dict[str, object]:
         return answered(text, one.shown, questions[one.item], writer.rule)
 
-    asked = (asking.askable(part, writer.model) for part in _parts(group))
-    answers = pl.concat(
-        asking.ask_texts(part, writer.model, read, samples, advance) for part in asked
-    )
+    def ask(asks: Sequence[Ask]) -> pl.DataFrame:
+        parts = (asking.askable(of, writer.model) for of in _parts(replace(group, asks=asks)))
+        return pl.concat(
+            asking.ask_texts(part, writer.model, read, samples, advance) for part in parts
+        )
+
+    first_of = prompt_builder.design.at_base(TURN)
+    both = [((one.item, first_of[one.variant]), one) for one in group.asks]
+    firsts = {key: _first(one, key[1]) for key, one in both}
+    answers = ask([*firsts.values()])
+    replies = dict(zip(firsts, answers.select("text", pl.coalesce(*REASONS)).rows(), strict=True))
+    if later := [_after(one, *replies[key]) for key, one in both if one[:2] != key]:
+        rows = {key: row for row, key in enumerate([*firsts, *(one[:2] for one in later)])}
+        answers = pl.concat([answers, ask(later)])[[rows[one[:2]] for one in group.asks]]
     return merge_answers(answers, questions, writer.judge) if writer.judge else answers
+
+
+def _first(one: Ask, variant: int) -> Ask:
+    """The first turn of an ask, which is in a variant of its own."""
+    if one.variant == variant:
+        return one
+    return one._replace(variant=variant, shown=replace(one.shown, turns=one.shown.turns[:-2]))
+
+
+def _after(one: Ask, text: str | None, why_not: str | None) -> Ask:
+    """The second turn of an ask, after what the model said at first, or why it said nothing."""
+    if not (reply := said(text or "")):
+        return one._replace(why_not=f"no reply to the first turn: {why_not or 'a thought alone'}")
+    *before, _, last = one.shown.turns
+    turns = (*before, ("assistant", reply), last)
+    return one._replace(shown=replace(one.shown, turns=turns))
 
 
 def _parts(group: Group) -> Iterator[Group]:
@@ -404,11 +442,13 @@ def _check_writing(options: ProbeOptions, questions: Questions, factors: Sequenc
         found = "--vary sample at temperature 0, where all samples are the same"
         raise ConsilienceError(found, todo="Add --temperature 0.7, or leave it out.")
     is_set = any(getattr(options, of) != getattr(ProbeOptions(), of) for of in OF_WRITING)
-    if (is_set or is_sampled) and not (options.generate or any(are_open)):
+    is_written = options.generate or (all if options.then else any)(are_open)
+    if (is_set or is_sampled) and not is_written:
         raise ConsilienceError(
             "an option for written answers with questions that have options",
             expected="--generate, with which the model writes its answers",
-            todo="Add --generate, or no --match, --temperature, --max-new-tokens, --vary sample.",
+            todo="Add --generate, or no --match, --then, --temperature, --max-new-tokens, "
+            "--vary sample.",
         )
 
 

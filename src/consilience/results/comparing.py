@@ -11,7 +11,8 @@ import polars as pl
 
 from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError, Protocol
-from consilience.core.factors import Design, FactorialDesign
+from consilience.core.factors import TURN, Design, FactorialDesign
+from consilience.core.items import group_rows
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
@@ -27,7 +28,7 @@ from consilience.report.comparison_tables import (
 from consilience.report.export import Displayed, Output, record_of
 from consilience.results import sameness
 from consilience.runs.run import Run
-from consilience.types import Suite
+from consilience.types import Relation, Suite
 
 SHOWN_FLIPS = 20  # Questions with changed answers that a terminal shows
 ORDERS = ("order", "context")  # factors whose levels are letters
@@ -85,6 +86,25 @@ class Common:
         sizes = {label: of.height for label, of in tables.items()}
         return cls(runs, suite, answers, shared, sizes)
 
+    @classmethod
+    def of_turns(cls, run: Run, suite: Suite) -> Common:
+        """The turns of the chats of a run, as a run each."""
+        names, groups = dict[str, dict[str, str]](), list[Relation]()
+        for one in suite:
+            known = one.design.factorial if TURN in one.design.levels else FactorialDesign.full(())
+            for level, cells in group_rows(known.levels.get(TURN, ())).items():
+                alone, old = known.only(cells).without([TURN]), map(known.names.__getitem__, cells)
+                names.setdefault(level, {}).update(zip(old, alone.names, strict=True))
+                if level == next(iter(names)):
+                    groups.append(replace(one, given_design=one.design.of_factorial(alone)))
+        if len(names) < 2:
+            found, expected = "1 run to find changed answers in", "two runs or more"
+            todo = "Name the run of the new version, too."
+            raise ConsilienceError(found, expected=f"{expected}, or one with --then", todo=todo)
+        runs = [replace(run, label=level, names=of) for level, of in names.items()]
+        common = cls.of(runs, replace(suite, relations=tuple(groups)))
+        return replace(common, sizes=dict.fromkeys(names, common.shared.height))
+
 
 def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) -> None:
     """Raise where one run chose among options, and another has texts alone."""
@@ -127,7 +147,8 @@ def named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:
         names: dict[str, str] = {}
         for design in _of_cells(run.suite):
             names |= alike(design.factorial)[1]
-        renamed.append(replace(run, names={old: new for old, new in names.items() if old != new}))
+        names = {old: new for old, new in names.items() if old != new}
+        renamed.append(replace(run, names={**run.names, **names}))
     if renamed[0].names:
         relations = tuple(
             replace(one, given_design=one.design.of_factorial(alike(one.design.factorial)[0]))
@@ -222,23 +243,21 @@ def flips_of(
     """The answers of later runs that differ from those of the first, to what all were asked.
 
     ``flips``: a row a part of the answers (``FLIP_SCHEMA``). ``answers``: a row an answer that
-    changed. ``common``: what all were asked, where it is known.
+    changed. ``common``: what all were asked, where it is known. Of one run the turns of its chats.
     """
-    if len(runs) < 2:
-        found = f"{len(runs)} run to find changed answers in"
-        todo = "Name the run of the new version, too."
-        raise ConsilienceError(found, expected="two runs or more", todo=todo)
-    known = common or Common.of(runs, counted_by(runs[0], protocol))
-    answers, (first, *others) = known.answers, (run.label for run in runs)
+    if common is None:
+        suite = counted_by(runs[0], protocol)
+        common = Common.of(runs, suite) if len(runs) > 1 else Common.of_turns(runs[0], suite)
+    answers, (first, *others) = common.answers, (run.label for run in common.runs)
     parts = [flip_rows((answers[first], answers[one]), first, one) for one in others]
     numbers = pl.concat(of for of, _ in parts)
-    prompts = known.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
+    prompts = common.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    shown = [flip_table(numbers, known.suite), flipped_table(changed, known.suite, SHOWN_FLIPS)]
+    shown = [flip_table(numbers, common.suite), flipped_table(changed, common.suite, SHOWN_FLIPS)]
     return Output(
-        {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, known.suite),
-        cautions_on(known), {"run": _record(runs, known.suite)}, csv=changed,
+        {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, common.suite),
+        cautions_on(common), {"run": _record(runs, common.suite)}, csv=changed,
     )  # fmt: skip
 
 

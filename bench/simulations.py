@@ -825,15 +825,16 @@ def phrasings() -> Iterator[Row]:
     two, some = ("mean_accuracy", "consistency"), ("middle", "strong")
     cases = [
         *product(two, PHRASED, ALIKE, [1]),
-        *product((COHEN, "label_kappa", "position_preference"), some, ALIKE[:1], [1]),
+        *product([COHEN], some, ALIKE[:4], [1]),
+        *product(("label_kappa", "position_preference"), some, ALIKE[:1], [1]),
         *product(two, some, [(60, (4, 5))], [1]),
         *product(two, some, [(20, (5,))], [12]),
     ]
     for metric, kind, (size, levels), groups in cases:
         name = f"{metric}: {kind}; questions={size}; phrasings={'x'.join(map(str, levels))}"
         draw = partial(phrased, metric, kind, levels, groups, size)
-        is_alike = metric in two and len(levels) == groups == 1  # of any number of phrasings
-        truth = true_value(metric, kind, (40,) if is_alike else levels, groups)
+        of_any_number = metric in (*two, COHEN) and len(levels) == groups == 1
+        truth = true_value(metric, kind, (40,) if of_any_number else levels, groups)
         row = partial(with_phrasings, metric, draw, groups, truth)
         yield Row(name + f"; relations={groups}" * (groups > 1), row)
     for metric, kind in product(two, PHRASED):

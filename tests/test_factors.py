@@ -293,9 +293,19 @@ def test_a_slot_needs_text_in_every_question(suite, text, message):
 
 def test_what_is_in_braces_and_no_slot_stays(suite):
     """JSON, and what is in a column."""
-    text = 'Write {"answer": "A"}. {question} [{source}]'
+    text = 'Write {"answer": "A"}. {question} [{source}] {options}'
     prompt, _ = asked(suite, "order=reversed", shots=0, template=text)["q0", "ABCDE"]
-    assert prompt.text == 'Write {"answer": "A"}. Question 0? [page q0]'
+    assert prompt.text.startswith('Write {"answer": "A"}. Question 0? [page q0] A')
+
+
+def test_the_order_of_options_that_no_template_shows_does_not_vary(suite):
+    refused("order varies", asked, suite, "order", template="{question}")
+    for text, names in (("{question}", []), ("{question} {options}", ["order"])):
+        options = ProbeOptions(suite=str(suite / "q.jsonl"), template=text)
+        factors = (
+            Presented.of(options, questions_in(suite)).prompt_builder("questions").design.factors
+        )
+        assert [factor.name for factor in factors if factor.name == "order"] == names
 
 
 def test_open_questions_have_no_wrong_option(tmp_path):

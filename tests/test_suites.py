@@ -839,7 +839,7 @@ def test_facts_of_the_hub_are_facts_and_patterns(tmp_path):
     assert [fact.names for fact in continent.facts] == facts
     assert [one.text for one in continent.patterns] == texts
     assert suite.notes == (
-        "coastalcph/pararel_patterns, train: no licence stated; tuples of LAMA, CC-BY-NC-4.0, "
+        "coastalcph/pararel_patterns, train: see the card of the data set; tuples of LAMA, CC-BY-NC-4.0, "
         "Elazar et al. 2021, arXiv:2102.01017",
     )
     metrics = cs.evaluate(suite, "baseline:majority", groups="P30").metrics

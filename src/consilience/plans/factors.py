@@ -46,7 +46,7 @@ def factors_of(
     """The factors that ``--vary`` names.
 
     Without it the phrasings and the languages vary, where there are several, and the options are
-    rotated. ``whole``: the suite that ``questions`` are chosen from. Its largest number of options
+    rotated where they are shown. ``whole``: the suite that ``questions`` are chosen from. Its largest number of options
     says how many letters an order has, so that a sample has the same names.
     """
     known = Levels(options, questions, whole or questions)
@@ -69,7 +69,8 @@ def factors_of(
         chosen[name] = Factor(name, levels)
     if options.vary is None:
         usual = {"language": tuple(questions.languages), "paraphrase": known.phrasings}
-        if known.most("order") > 1:
+        shown = templates_of([options.template or AUTO]).values()
+        if known.most("order") > 1 and any(template.shows_options for template in shown):
             usual["order"] = known.order("")
         chosen |= {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
     return [chosen[name] for name in FACTORS if name in chosen]
@@ -232,6 +233,9 @@ def presenter_of(
             last = f"option_{len(question.options)}"
             if "option_1" in others and last not in others and not is_same:
                 raise ConsilienceError(f"no {{{last}}} in the template '{template.name}'")
+    if "order" in levels and not any(template.shows_options for template in used.values()):
+        found, expected = f"no {{options}} in the template '{next(iter(used))}'", "it: order varies"
+        raise ConsilienceError(found, expected=expected, todo="Leave --vary order out.")
     base = Presentation(
         template=next(iter(used.values())),
         shots=options.shots,

@@ -664,3 +664,13 @@ def test_an_answer_that_is_a_label_and_another_text_needs_to_be_told_apart():
         assert found.item() == consistency
         (said,) = result.run.answers.filter(item="q", variant="order=BA")["answer"]
         assert said == ("A" if labels == "none" else "B")
+
+
+def test_a_semicolon_is_a_part_of_a_gold_where_answers_have_some():
+    rows = [
+        {"item": "a", "template": style, "gold": "x = 1; y = 2", "answer": answer}
+        for style, answer in (("s", "x = 1; y = 2"), ("t", "x = 1"))
+    ]
+    result = cs.score(rows)
+    accuracy = result.metrics.filter(metric="mean_accuracy", over="all", kind="whole")["value"]
+    assert accuracy.item() == 0.5

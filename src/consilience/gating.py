@@ -322,22 +322,13 @@ class Gate(Displayed):
         return self.verdict == "pass"
 
     @property
-    def next_steps(self) -> list[str]:
-        """The commands that show the questions behind a failure."""
-        runs = [self.record["settings"][name] for name in ("baseline", "run")]
-        both = " ".join(shlex.quote(run) for run in runs if run)
-        changed = f"Questions that changed: consilience compare {both} --flips"
-        answers = f"Answers: consilience report {both} --out report.html"
-        return [] if self.is_open else [*[changed] * bool(runs[0]), answers]
-
-    def said_of_items(self, most: int | None = None) -> list[str]:
-        """A sentence on each of the first items."""
+    def said_of_items(self) -> list[str]:
+        """A sentence on each of the items."""
         sentences = list[str]()
-        for row in self.items.head(most or self.items.height).to_dicts():
+        for row in self.items.to_dicts():
             low, high = (number_text(row[of], "share") for of in ("low", "high"))
             said = f"{row['item']} ({row['group']}): right in {row['right']} of {row['answers']}, "
-            said += f"{INTERVAL} {low} to {high}: {row['verdict']}, {row['shown']}."
-            sentences.append(said)
+            sentences.append(f"{said}{INTERVAL} {low} to {high}: {row['verdict']}, {row['shown']}.")
         return sentences
 
     def output(self) -> Output:
@@ -346,7 +337,7 @@ class Gate(Displayed):
         failed += f", {beyond} beyond the margin, but not shown" * (beyond > 0)
         title = f"Gate: {self.verdict.upper()} ({failed}). {self.name}, in percent"
         notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
-        notes += self.said_of_items(SHOWN)
+        notes += self.said_of_items[:SHOWN]
         notes += [f"{self.items.height - SHOWN:,} more: --json."] * (self.items.height > SHOWN)
         rows = [asdict(check) for check in self.checks]
         for row, check in zip(rows, self.checks, strict=True):
@@ -357,9 +348,14 @@ class Gate(Displayed):
             row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
+        runs = [self.record["settings"][name] for name in ("baseline", "run")]
+        both = " ".join(shlex.quote(run) for run in runs if run)
+        answers = f"Answers: consilience report {both} --out report.html"
+        if runs[0]:
+            answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
             {"checks": pl.DataFrame([asdict(check) for check in self.checks]), "items": self.items},
-            [table, *self.next_steps], cautions=self.notes,
+            [table] if self.is_open else [table, answers], cautions=self.notes,
             facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
         )  # fmt: skip
 
@@ -450,8 +446,7 @@ def gate(
         raise
     if junit:
         cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]
-        said = [*made.notes, *made.said_of_items(), *made.next_steps]
-        write_whole(junit, as_junit(made.name, cases, said))
+        write_whole(junit, as_junit(made.name, cases, [*made.notes, *made.said_of_items]))
     return made
 
 

@@ -43,7 +43,7 @@ from consilience.runs.folder import (
     content_digest,
     default_folder,
     record_of,
-    to_resume,
+    refuse_other_run,
 )
 from consilience.runs.run import Run, model_name, model_of, options_record
 from consilience.suites.questions import Questions
@@ -251,9 +251,8 @@ def plan_probe(
     loading = time.monotonic() - start
     settings = settings_of(plan, queries, table := queries.table())
     path = options.out or default_folder(options.model, settings)
-    if record := record_of(path):
-        record = to_resume(record, as_recorded(settings), path) or {}
-    complete = complete_groups(path)
+    if complete := complete_groups(path):
+        refuse_other_run(record_of(path)["settings"], as_recorded(settings), path)
     left = {group: size for group, size in plan.sizes.items() if group not in complete}
     progress.say("asking some queries to estimate the time")
     designs = [group.design for group in plan.suite]
@@ -275,7 +274,7 @@ def plan_probe(
         queries=table.height,
         complete=table.height - sum(left.values()),
         folder=str(path),
-        is_new=not record,
+        is_new=not complete,
         loading=loading,
         notes=[*plan.notes],
         **_timed(queries, left or plan.sizes, sum(left.values())),

@@ -115,10 +115,11 @@ def frames_in(
             f"no column {listed([fields[of] for of in lacking])} among {', '.join(names)}",
             expected=f"{listed(needed)}, in upper or lower case", where=str(path), todo=TO_CHECK,
         )  # fmt: skip
-    every = (
-        {of: dig(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)
-    )
     is_flat = all(one in names or {".", COLUMN_JOIN}.isdisjoint(one) for one in fields.values())
+    value_of: Any = dict.get if is_flat else dig
+    every = (
+        {of: value_of(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)
+    )
     parts = table_parts(path, fields) if is_flat and path.suffix == ".jsonl" else frames_of(every)
     return parts, fields
 

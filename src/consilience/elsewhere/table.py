@@ -351,6 +351,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
             found, expected = "the same options in all orders", "`options` as shown in each row"
             todo = "Of a column for each: --columns options=FIRST+SECOND."
             raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
+    _refuse_several(table.rows, table.where)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
 
@@ -388,6 +389,18 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
         table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
     return golds
+
+
+def _refuse_several(rows: pl.DataFrame, where: str) -> None:
+    """Raise for golds with ``;`` of open questions, which are one text, if no answer has it."""
+    if {"right", "answer"} & {*rows.columns} == {"answer"}:
+        known = rows.filter(pl.col("options").is_null()).select(pl.col("gold", "answer"))
+        golds, answers = (of.unique().cast(pl.String).drop_nulls() for of in known)
+        golds = golds.filter(golds.str.contains(r"^[^\[;][^;]*;\s*[^;\s]"))
+        if len(golds) and not answers.str.contains(SEPARATOR).any():
+            gold = str(golds.min())
+            expected = f"a list, such as {text_of(texts_in(gold))}, also of one text with ;"
+            raise ConsilienceError(f"the gold '{gold}'", expected=expected, where=where)
 
 
 def _with_questions(
@@ -485,7 +498,7 @@ def _read(
         prompt = _prompt(question, choices, row.get("labels"), row["text"] or "")
         record: dict[str, Any] = {"shown": letters_of(prompt.options)}
         records.append(record)
-        totals = _log_probabilities(row["scores"], question, where)
+        totals = _log_probabilities(row["scores"], question, where) if row["scores"] else []
         if row["text"] is not None and not totals:
             is_known = row.get("labels") in LABEL_STYLES or row.get("right") is not None
             known = {} if rule else _as_written(row["text"], prompt, question, is_known=is_known)
@@ -523,14 +536,14 @@ def _read(
     return pl.DataFrame(columns, kinds, strict=False).fill_nan(None)
 
 
-def _log_probabilities(scores: str | None, question: Question, where: str) -> list[float]:
-    """The log-probability of each option; none where there are no scores, or one is no number."""
-    values = list_in(scores) if scores else []
+def _log_probabilities(scores: str, question: Question, where: str) -> list[float]:
+    """The log-probability of each option; none where one is no number."""
+    values = list_in(scores)
     is_list = isinstance(values, list)
     totals = [float(one) for one in values if isinstance(one, int | float)] if is_list else []
     if not is_list or max(totals, default=0.0) > 0:
         found = f"the scores {scores} of '{question.item}'"
-        expected = "a list of log-probabilities in nats, which are at most 0"
+        expected = "log-probabilities in nats, which are at most 0, such as [-0.5, -1.5]"
         raise ConsilienceError(found, expected=expected, where=where)
     return totals if len(totals) == len(values) and not np.isnan(totals).any() else []
 

@@ -54,12 +54,11 @@ ALIKE = "Name the same question alike in both: --columns item=YOURS, for a run i
 COMMON: Mapping[str, tuple[Sequence[str], str]] = {
     "groups": (["group"], "Name the groups alike: --columns group=YOURS."),
     "items": (["item"], ALIKE),
-    "variants": (["variant"], "Name or vary the same factors ({factors})."),
-    "golds": (["item", "gold"], ""),
+    "variants": (["variant"], "Name or vary the same factors ({})."),
+    "golds": (["item", "gold"], "Give the items the same right answers."),
     "options": (["choices"], "Score both with the same options: --columns options=FIRST+SECOND."),
-    "queries": ([*KEY, "subject", "variant", "gold"],
-                "The same items have other variants or right answers."),
-}  # fmt: skip
+    "queries": ([*KEY, "subject", "variant", "gold"], ""),
+}
 """What the answers in two files may have in common, and what to do where nothing is."""
 
 
@@ -276,9 +275,8 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
     except ConsilienceError as error:
         apart = [what for what, _, *sizes, both in rows if any(sizes) and not both]
         factors = " and ".join(listed([*levels_of(of)]) or "none" for of in made)
-        todos = [COMMON[what][1].format(factors=factors) for what in apart if COMMON[what][1]]
-        todos = (todos[:-1] or todos) if "queries" in apart else [error.todo]
-        return table, " ".join([f"{error.found}.", *todos])
+        todos = [COMMON[what][1].format(factors) for what in apart if "queries" in apart]
+        return table, " ".join([f"{error.found}.", *filter(None, todos or [error.todo])])
     return table, ""
 
 

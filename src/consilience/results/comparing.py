@@ -115,9 +115,8 @@ def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) ->
             found = f"{without.label} has no options in {group}, and {asked.label} has some"
             file = shlex.quote(str(without.source or without.record.get("answers_of", "FILE")))
             suite = shlex.quote(asked.record.get("options", {}).get("suite") or asked.suite.name)
-            todo = f"Write what {asked.label} was asked, with the options of its command: "
-            todo += f"consilience suite export {suite} --out PROMPTS.jsonl. Then: "
-            todo += f"consilience score {file} --suite PROMPTS.jsonl --out RUN."
+            todo = f"""Write what was asked, with the options of the run: consilience suite export \
+{suite} --out PROMPTS.jsonl. Then: consilience score {file} --suite PROMPTS.jsonl --out RUN."""
             raise ConsilienceError(found, expected="options in both", todo=todo)
 
 

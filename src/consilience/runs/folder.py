@@ -100,10 +100,14 @@ class RunFolder:
             raise write.cannot_write(path, error) from error
 
     def _existing(self) -> dict[str, Any] | None:
-        """The record of a run that is to be resumed; other content raises."""
+        """The record of a run that is to be resumed; other answers, and other content, raise."""
         if (self.path / "run.json").exists():
             record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
-            return to_resume(record, self.settings, self.path)
+            if record["answers"] or (self.path / REPLIES).exists():
+                refuse_other_run(record["settings"], self.settings, self.path)
+            elif record["settings"] != self.settings:
+                return None
+            return record
         files = list(self.path.iterdir()) if self.path.is_dir() else [self.path]
         files = [file for file in files if not file.name.endswith(".part")]
         if files:
@@ -254,17 +258,6 @@ class RunFolder:
 
 def _has_failed(answers: pl.DataFrame) -> bool:
     return bool(answers["error"].str.contains(NO_REPLY, literal=True).any())
-
-
-def to_resume(
-    record: dict[str, Any], settings: Mapping[str, Any], folder: Path
-) -> dict[str, Any] | None:
-    """The record of a run that is resumed; another run raises, or is None if it has no answer."""
-    if record["answers"] or (folder / REPLIES).exists():
-        refuse_other_run(record["settings"], settings, folder)
-    elif record["settings"] != settings:
-        return None
-    return record
 
 
 def refuse_other_run(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

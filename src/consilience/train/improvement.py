@@ -47,8 +47,6 @@ MARGIN = 2.0
 
 TEXT, LINES = "Perplexity of text, relative", 500  # It is that of the first so many lines
 
-SPLIT = "Each part has questions of all groups; --train-groups holds out whole ones."
-
 Losses = tuple[Floats, Floats]  # Of each line of text, and its number of words
 Measure = tuple[ProbeOptions, Suite | Questions | None]  # What is asked before and after
 
@@ -151,7 +149,9 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
         "validation": plan_of(validated, training.suite),
         "held out": asked[""],
     }
-    item, lines = asked[""].suite.words.item, [SPLIT] * training.is_split
+    item, lines = asked[""].suite.words.item, list[str]()
+    if training.is_split:
+        lines.append("Each part has questions of all groups; --train-groups holds out whole ones.")
     for name, part in parts.items():
         count = sum(len(group.facts) for group in part.suite)
         lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")

@@ -176,17 +176,17 @@ def test_two_files_have_something_in_common_or_are_named_otherwise(six, tmp_path
     checked = cs.check([six, other])
     assert checked.status == 3 and "no item is the same, such as 'a' and 'q-a'" in said(checked)
     assert ("'item'", "'name'", 6, 6, 6) in checked.tables["common"].rows()
-    assert "--columns item=YOURS" in said(checked)
+    assert "--columns item=YOURS: items, golds." in said(checked)
     styles = [of.replace(" s ", " u ").replace(" t ", " v ") for of in SIX]
     styles = write(Path("s.csv"), "item template gold answer", *styles)
-    assert "Name or vary the same factors (template and template)" in said(cs.check([six, styles]))
+    assert "--columns item=YOURS: variants." in said(cs.check([six, styles]))
     options = [
         f"z {of.replace(' s ', ' u ').replace(' t ', ' v ')} q;{of.split()[2]}" for of in SIX
     ]
     checked = cs.check(
         [six, write(Path("g.csv"), "group item template gold answer options", *options)]
     )
-    for every in ("no group is", "no variant is", "group=YOURS", "same factors", "options=FIRST"):
+    for every in ("no group is", "no variant is", ": groups, variants, options."):
         assert every in said(checked)
     ordered = write(Path("order.csv"), "item order gold answer", *SIX)
     rows = {of[0]: of[2:] for of in cs.check([six, ordered]).tables["common"].rows()}

@@ -98,7 +98,8 @@ def compare(
     """Compare runs on the same questions, with intervals and tests.
 
     Each difference is a later run minus the first: paired, with a 95 % interval, an exact McNemar
-    or permutation test, and the minimum detectable difference (docs/compare.md).
+    or permutation test, and the minimum detectable difference (docs/compare.md). To read a file by
+    another rule, give `score FILE --match RULE --out RUN` first.
     """
     from consilience.results import comparing
     return comparing.compare_runs(runs, protocol, by, flips=flips, same=same)

@@ -396,9 +396,8 @@ def _refuse_several(rows: pl.DataFrame, where: str) -> None:
     if {"right", "answer"} & {*rows.columns} == {"answer"}:
         known = rows.filter(pl.col("options").is_null()).select(pl.col("gold", "answer"))
         golds, answers = (of.unique().cast(pl.String).drop_nulls() for of in known)
-        golds = golds.filter(golds.str.contains(r"^[^\[;][^;]*;\s*[^;\s]"))
-        if len(golds) and not answers.str.contains(SEPARATOR).any():
-            gold = str(golds.min())
+        gold = golds.filter(golds.str.contains(r"^[^\[;][^;]*;\s*[^;\s]")).min()
+        if isinstance(gold, str) and not answers.str.contains(SEPARATOR).any():
             expected = f"a list, such as {text_of(texts_in(gold))}, also of one text with ;"
             raise ConsilienceError(f"the gold '{gold}'", expected=expected, where=where)
 
@@ -573,8 +572,7 @@ def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text
 def _as_written(text: str, prompt: Prompt, question: Question, *, is_known: bool) -> dict[str, Any]:
     """The answer columns of a text that is a label or an option; empty where it is neither or two.
 
-    They are what ``answered`` gives, in a hundredth of the time. ``is_known``: whether the labels
-    are, or whether the answer is right; else a text that is two raises.
+    As ``answered``, in a hundredth of the time; unless the label ``is_known``, two raise.
     """
     texts = [choice.text for choice in prompt.choices]
     known = [*{at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text}]

@@ -25,7 +25,6 @@ Turns = Sequence[Mapping[str, str]]  # The turns of a chat
 CHATS, TEXTS, LLAMA_CPP = "chat/completions", "completions", "/completion"  # Routes
 MOST_LISTED, LEAST_LISTED = 20, 5  # Top tokens that most servers give, and some
 ROOM = 4096  # Tokens that a model may write before its answer, where it thinks first
-ONLY_CHATS = "If the server takes chats only, begin the template with 'chat:'."
 LIMIT = "the limit of tokens ended the answer before its text began (--max-new-tokens)"
 
 NEUTRAL: Mapping[str, tuple[Any, ...] | None] = {
@@ -121,7 +120,9 @@ class Server:
         try:
             text = self.ask(path, known, text_of, is_known=True)
         except (RefusedError, UnreadError) as error:
-            todo = f"{NAME} {ONLY_CHATS}" if path == TEXTS else NAME
+            todo = NAME + " If it takes chats only, begin the template with 'chat:'." * (
+                path == TEXTS
+            )
             raise ConsilienceError(str(error), where=self.client.url(path), todo=todo) from error
         if isinstance(text, NoAnswer) and text.reason == LIMIT and path == CHATS:
             self.room = ROOM

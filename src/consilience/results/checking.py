@@ -51,15 +51,11 @@ NUMBERS: Mapping[str, tuple[str, str, str]] = {
 }
 """Each number: its metrics, the column of their table that has it, and why it is not there."""
 ALIKE = "Name the same question alike in both: --columns item=YOURS, for a run in `probe`."
-COMMON: Mapping[str, tuple[Sequence[str], str]] = {
-    "groups": (["group"], "Name the groups alike: --columns group=YOURS."),
-    "items": (["item"], ALIKE),
-    "variants": (["variant"], "Name or vary the same factors ({})."),
-    "golds": (["item", "gold"], "Give the items the same right answers."),
-    "options": (["choices"], "Score both with the same options: --columns options=FIRST+SECOND."),
-    "queries": ([*KEY, "subject", "variant", "gold"], ""),
-}
-"""What the answers in two files may have in common, and what to do where nothing is."""
+COMMON: Mapping[str, Sequence[str]] = {
+    "groups": ["group"], "items": ["item"], "variants": ["variant"], "golds": ["item", "gold"],
+    "options": ["choices"], "queries": [*KEY, "subject", "variant", "gold"],
+}  # fmt: skip
+"""What the answers in two files may have in common."""
 
 
 @dataclass
@@ -255,8 +251,8 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
     names = ["first", "second", "in first", "in second", "in both"]
     if len(made) < 2:
         without = " and ".join(known.path for known in every if not known.made)
-        problem = f"no answers that can be counted in {without}. {ALIKE}"
-        return pl.DataFrame(alike, names, orient="row"), problem
+        table = pl.DataFrame(alike, names, orient="row")
+        return table, f"no answers that can be counted in {without}. {ALIKE}"
     runs = [
         replace(
             kept(of, ScoreOptions(Path(known.path)), folder / str(at)) if known.form != RUN
@@ -264,7 +260,7 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
         for at, (known, of) in enumerate(zip(every, made, strict=True))
     ]  # fmt: skip
     suite = counted_by(runs[0])
-    for what, (by, _) in COMMON.items():
+    for what, by in COMMON.items():
         queries = (run.queries.select(by).unique() for run in named_alike(runs, suite)[0])
         single = (of.explode(by) if by == ["choices"] else of for of in queries)
         one, other = (of.cast(pl.String).drop_nulls().unique() for of in single)
@@ -274,9 +270,8 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
         Common.of(runs, suite)
     except ConsilienceError as error:
         apart = [what for what, _, *sizes, both in rows if any(sizes) and not both]
-        factors = " and ".join(listed([*levels_of(of)]) or "none" for of in made)
-        todos = [COMMON[what][1].format(factors) for what in apart if "queries" in apart]
-        return table, " ".join([f"{error.found}.", *filter(None, todos or [error.todo])])
+        todo = f"Name or vary alike in both, as in --columns item=YOURS: {listed(apart[:-1])}."
+        return table, f"{error.found}. {todo if 'queries' in apart[1:] else error.todo}"
     return table, ""
 
 

@@ -192,7 +192,6 @@ class RunFolder:
             write.write_whole(path, content)
 
     def discard_answers(self) -> None:
-        """Remove all answers, and the replies of a server."""
         with self._changing() as record:
             record["answers"] = {}
         self.stop(is_whole=True)

@@ -295,9 +295,6 @@ def split_by_item(questions: Questions) -> Questions:
         name: next(part for part, end in PARTS.items() if at + 0.5 < end * len(ranked))
         for at, name in enumerate(ranked)
     }
-    if len({*part.values()}) < len(PARTS):
-        found = f"{counted(len(ranked), 'question')} to train, validate and test on"
-        raise ConsilienceError(found, expected="4 different ones or more")
     items = (replace(question, group=part[links[question.item]]) for question in questions.items)
     return replace(questions, items=tuple(items))
 

@@ -241,11 +241,14 @@ def test_a_run_with_one_other_setting_is_refused_by_its_name(name, changes, mess
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_interrupted_run_without_an_answer_gives_way_and_writes_no_more(asked):
+def test_a_run_that_stopped_without_an_answer_gives_way_and_writes_no_more(asked):
+    """Not one that is not stopped: another process may be asking."""
     first, other = asked("open"), asked("open", seed=1)
     plans = [plan_of(one) for one in (first, other)]
     queries = [of.queries(of.load()) for of in plans]
     before = open_folder(plans[0], queries[0], first, {})
+    refused("another run: its model .seed. is", open_folder, plans[1], queries[1], other, {})
+    before.stop()
     after = open_folder(plans[1], queries[1], other, {})
     assert record_of(Path("run"))["settings"] == after.settings != before.settings
     refused("another run", ask_in_folder, plans[0], queries[0], before, SILENT)

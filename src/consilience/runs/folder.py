@@ -92,7 +92,7 @@ class RunFolder:
             with write.locked(path):
                 existing = self._existing()
                 if existing is not None:  # keep what was recorded, but for the end of the run
-                    ended = ("settings", "finished")
+                    ended = ("settings", "finished", "stopped")
                     self.record |= {k: v for k, v in existing.items() if k not in ended}
                 self._write_record()
             (path / "answers").mkdir(exist_ok=True)
@@ -103,7 +103,7 @@ class RunFolder:
         """The record of a run that is to be resumed; other answers, and other content, raise."""
         if (self.path / "run.json").exists():
             record = _read_record(self.path / "run.json", f"{OTHER_OUT}.", "occupied")
-            if record["answers"] or (self.path / REPLIES).exists():
+            if record["answers"] or "stopped" not in record or (self.path / REPLIES).exists():
                 refuse_other_run(record["settings"], self.settings, self.path)
             elif record["settings"] != self.settings:
                 return None
@@ -143,6 +143,7 @@ class RunFolder:
         """Record what was paid, and let another process ask here; a whole run needs no replies."""
         with self._changing() as record:
             self._count_cost(record)
+            record["stopped"] = _now()
         if self._client is not None and self._journal is not None:
             self._client.journal = None
             self._journal.close(is_whole=is_whole)

@@ -46,8 +46,9 @@ def factors_of(
     """The factors that ``--vary`` names.
 
     Without it the phrasings and the languages vary, where there are several, and the options are
-    rotated where they are shown. ``whole``: the suite that ``questions`` are chosen from. Its largest number of options
-    says how many letters an order has, so that a sample has the same names.
+    rotated where they are shown. ``whole``: the suite that ``questions`` are chosen from. Its
+    largest number of options says how many letters an order has, so that a sample has the same
+    names.
     """
     known = Levels(options, questions, whole or questions)
     chosen: dict[str, Factor] = {}
@@ -69,8 +70,8 @@ def factors_of(
         chosen[name] = Factor(name, levels)
     if options.vary is None:
         usual = {"language": tuple(questions.languages), "paraphrase": known.phrasings}
-        shown = templates_of([options.template or AUTO]).values()
-        if known.most("order") > 1 and any(template.shows_options for template in shown):
+        templates = templates_of([options.template or AUTO]).values()
+        if known.most("order") > 1 and any(template.shows_options for template in templates):
             usual["order"] = known.order("")
         chosen |= {name: Factor(name, of) for name, of in usual.items() if len(of) > 1}
     return [chosen[name] for name in FACTORS if name in chosen]

@@ -1,9 +1,9 @@
 """How many 95 % intervals of a run miss the number that its other phrasings have.
 
-``python bench/phrasings.py RUN [DRAWS] [PHRASINGS]`` draws phrasings (patterns of facts: half of
-those of each relation that has 8) and takes the intervals of their numbers: that about these
-phrasings, and that about phrasings like these. Each is asked whether it holds the number in the
-phrasings that were not drawn, of the same items. A row is a number, in percent.
+``python bench/phrasings.py RUN [DRAWS] [PHRASINGS]`` draws phrasings (5, of facts patterns of each
+relation that has 8, at most half of them) and takes the intervals of their numbers: that about
+these phrasings, and that about phrasings like these. Each is asked whether it holds the number in
+the phrasings that were not drawn, of the same items. A row is a number, in percent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(path: str, draws: str = "200", phrasings: str = "5") -> None:
             rest: dict[str, Grid] = {}
             for name, grid in grids.items():
                 own: Ints = generator.permutation(grid.answers.shape[1]) if are_facts else order
-                size = len(own) // 2 if are_facts else int(phrasings)
+                size = min(int(phrasings), len(own) // 2)
                 some[name] = grid.only_variants(sorted(own[:size].tolist()))
                 rest[name] = grid.only_variants(sorted(own[size:].tolist()))
             others = numbers_of(metric, rest, are_facts=are_facts, is_whole=True)

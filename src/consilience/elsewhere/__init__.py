@@ -74,7 +74,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
         asked = pl.concat(parts_of, how="diagonal")
         if asked["id"].null_count():
             expected = "what `consilience suite export` wrote"
-            raise ConsilienceError("rows without 'id'", expected=expected, where=suite)
+            todo = f"Write it: consilience suite export {suite} --out PROMPTS.jsonl."
+            raise ConsilienceError("rows without 'id'", expected=expected, where=suite, todo=todo)
         rows, notes = joined(frames, asked, where, options.model)
         frames = iter([rows])
     table = Table.of_parts(frames, where, fields, options.model)

@@ -67,6 +67,7 @@ VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "corre
 """Of several readings of an answer the first of these words counts, else the alphabet's first."""
 USUAL = ("A", "base", FIRST, "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
+LONE_LETTER = r"^(\w+:)?\W*[A-Za-z]\W*$"  # Such as B), or Answer: B
 TO_CHECK = "`consilience check FILE` shows its columns, and what to name."
 EMPTY = ["[]", "[null]", '[""]']  # Lists that hold nothing
 WRONG = "(wrong by the record)"  # After an answer that is read as the gold
@@ -351,7 +352,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
             found, expected = "the same options in all orders", "`options` as shown in each row"
             todo = "Of a column for each: --columns options=FIRST+SECOND."
             raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
-    _refuse_several(table.rows, table.where)
+    _refuse_unlisted(table.rows, table.where)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
 
@@ -391,11 +392,20 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
     return golds
 
 
-def _refuse_several(rows: pl.DataFrame, where: str) -> None:
-    """Raise for golds with ``;`` of open questions, which are one text, if no answer has it."""
+def _refuse_unlisted(rows: pl.DataFrame, where: str) -> None:
+    """Raise for open questions that seem to have options, or several golds in one text.
+
+    Letters in a tenth of the answers, if no gold is one; golds with ``;``, if no answer has it.
+    """
     if {"right", "answer"} & {*rows.columns} == {"answer"}:
         known = rows.filter(pl.col("options").is_null()).select(pl.col("gold", "answer"))
-        golds, answers = (of.unique().cast(pl.String).drop_nulls() for of in known)
+        golds, answers = (of.cast(pl.String).drop_nulls() for of in known)
+        letters = answers.filter(answers.str.contains(LONE_LETTER))
+        if 10 * len(letters) > len(answers) and not golds.str.contains(LONE_LETTER).any():
+            found = f"{len(letters)} of {len(answers)} answers are letters, such as '{letters[0]}'"
+            todo = "Name their columns, as in --columns options=FIRST+SECOND. Or run `consilience "
+            todo += "suite export QUESTIONS --out PROMPTS.jsonl`, and add --suite PROMPTS.jsonl."
+            raise ConsilienceError(found, expected="the options", where=where, todo=todo)
         gold = golds.filter(golds.str.contains(r"^[^\[;][^;]*;\s*[^;\s]")).min()
         if isinstance(gold, str) and not answers.str.contains(SEPARATOR).any():
             expected = f"a list, such as {text_of(texts_in(gold))}, also of one text with ;"

@@ -430,7 +430,7 @@ def reproduce_table(options: declared.ReproduceOptions) -> Output:
     """Make tables of the papers, with a row for your own model.
 
     `pararel` and `calum` make several tables from the same runs. Existing runs are reused; rerun
-    the same command to resume. A row whose model or data is missing is marked `unavailable`.
+    the same command to resume. A row whose model is missing is marked `unavailable`.
     """
     from consilience.reproduce import reproduction
     if options.name is None:

@@ -348,13 +348,14 @@ class Gate(Displayed):
             row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
+        checks = [{**asdict(check), "is_beyond": check.is_beyond} for check in self.checks]
         runs = [self.record["settings"][name] for name in ("baseline", "run")]
         both = " ".join(shlex.quote(run) for run in runs if run)
         answers = f"Answers: consilience report {both} --out report.html"
         if runs[0]:
             answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
-            {"checks": pl.DataFrame([asdict(check) for check in self.checks]), "items": self.items},
+            {"checks": pl.DataFrame(checks), "items": self.items},
             [table] if self.is_open else [table, answers], cautions=self.notes,
             facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
         )  # fmt: skip
@@ -445,7 +446,9 @@ def gate(
             write_whole(junit, as_junit(str(path), [case], []))
         raise
     if junit:
-        cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason) for one in made.checks]
+        beyond = "; beyond the margin, but not shown"
+        cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason + beyond * one.is_beyond)
+                 for one in made.checks]  # fmt: skip
         write_whole(junit, as_junit(made.name, cases, [*made.notes, *made.said_of_items]))
     return made
 

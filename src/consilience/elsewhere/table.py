@@ -68,7 +68,10 @@ VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "corre
 USUAL = ("A", "base", FIRST, "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
 LONE_LETTER = r"^(\w+:)?\W*[A-Za-z]\W*$"  # Such as B), or Answer: B
-TO_CHECK = "`consilience check FILE` shows its columns, and what to name."
+TO_CHECK = (
+    "`consilience check FILE` shows its columns; `score FILE --columns NAME=FIELD --out RUN` "
+    "reads them."
+)
 EMPTY = ["[]", "[null]", '[""]']  # Lists that hold nothing
 WRONG = "(wrong by the record)"  # After an answer that is read as the gold
 ANSWERS: Mapping[str, Any] = {**SCHEMA, **WRITTEN_COLUMNS}

@@ -674,3 +674,11 @@ def test_a_semicolon_is_a_part_of_a_gold_where_answers_have_some():
     result = cs.score(rows)
     accuracy = result.metrics.filter(metric="mean_accuracy", over="all", kind="whole")["value"]
     assert accuracy.item() == 0.5
+
+
+@pytest.mark.parametrize(("second", "meaning"), [("ab", "variants agree"), ("a", "variants agree where several")])  # fmt: skip
+def test_the_summary_says_where_only_some_items_have_several_variants(tmp_path, second, meaning):
+    rows = [row(item, "x", paraphrase="1") for item in "ab"]
+    rows += [row(item, "x", paraphrase="2") for item in second]
+    [found] = [of for of in cs.score(write(tmp_path / "t.jsonl", rows)).summary.rows if of.metric == "consistency"]  # fmt: skip
+    assert found.meaning == meaning

@@ -142,6 +142,7 @@ def summarize(
     words = suite.words
     is_averaged = words.over != "group"
     averaged = len(_averaged(groups)) if words.has_means else 0
+    some = " where several" * any(low == 1 < high for low, high in (asked or {}).values())
     rows = []
     for key, label, meaning in _headlines(values, groups, suite):
         if (row := values.get(key)) is None:
@@ -157,7 +158,7 @@ def summarize(
                 low=row["low"], high=row["high"],
                 # the majority's place says nothing about that of a judge
                 baseline=NAN if metric in OF_JUDGES else majority.get(key, NAN),
-                meaning=meaning + of_some,
+                meaning=meaning + some * (metric == "consistency" and kind == "whole") + of_some,
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip

@@ -447,7 +447,7 @@ def test_prompts_phrasings_and_repetitions_of_promptfoo(consilience, tmp_path):
     result = cs.score(file, model="toy")
     assert numbers(result) == [75, round(100 * (12 / 28 + 1 + 1 + 0) / 4, 1), 50]
     assert [level(result, of) for of in ("template", "sample", "paraphrase")] == [50, 75, 100]
-    assert "Name one: --model echo." in refusal(consilience, "score", file)
+    assert "--model echo --out RUN." in refusal(consilience, "score", file)
     document = json.loads(file.read_text())
     random.Random(0).shuffle(document["results"]["results"])
     (tmp_path / "r.json").write_text(json.dumps(document))

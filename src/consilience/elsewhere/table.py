@@ -153,7 +153,8 @@ def refuse_several(models: Iterable[str], where: str) -> None:
     """Raise for several models."""
     if len(names := sorted(models)) > 1:
         found = f"the answers of {len(names)} models: {listed(names)}"
-        raise ConsilienceError(found, where=where, todo=f"Name one: --model {names[0]}.")
+        todo = f"Name one: consilience score {where} --model {names[0]} --out RUN."
+        raise ConsilienceError(found, where=where, todo=todo)
 
 
 @lru_cache(maxsize=2**16)

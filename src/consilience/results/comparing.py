@@ -60,14 +60,17 @@ class Common:
                 shared = shared.join(other, on=keys, **how)
         if shared.is_empty():
             counts = ", ".join(f"{label} has {of.height:,}" for label, of in tables.items())
+            todo = "`consilience check RUN RUN` shows what they have in common."
             for name in (*QUERY, "gold"):
                 if not set.intersection(*({*of[name]} for of in tables.values())):
                     counts += f"; no {name} is the same, such as "
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
+                    if name == "group":
+                        todo = "Files without groups: score FILE --columns group= --out RUN."
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",
-                todo="`consilience check RUN RUN` shows what they have in common.",
+                todo=todo,
             )
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
         for run in runs[1:]:

@@ -242,7 +242,7 @@ def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) ->
     steps = len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
     begin = f"resumes after update {done}" if checkpoint else "begins at update 0"
     progress.inform(f"{name}: {begin}; a checkpoint every {trainer.args.save_steps:.0f}")
-    with progress.steps(name, round(steps) - done, "updates") as advance:
+    with progress.steps(f"training {name}", round(steps) - done, "updates") as advance:
         trainer.add_callback(TrainingProgress(progress, advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) or None)
     best_step = trainer.state.best_global_step

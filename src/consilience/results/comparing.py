@@ -66,7 +66,7 @@ class Common:
                     counts += f"; no {name} is the same, such as "
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
                     if name == "group":
-                        todo = "Files without groups: score FILE --columns group= --out RUN."
+                        todo = "To ignore groups: `score FILE --columns group= --out RUN`."
             raise ConsilienceError(
                 f"no query that all runs have: {counts}",
                 expected="some with the same group, item, variant and right answer",

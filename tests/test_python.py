@@ -361,18 +361,26 @@ def test_no_answer_agrees_with_nothing(file):
     assert_consistent(model, file, at_least=1 / 6)
 
 
-def test_a_failure_shows_two_prompts_and_two_answers(file):
+def asked(question, paraphrase, *options):
+    """An answer and its prompt, as a failure shows them: the first option was chosen."""
+    order = "AB" if options[0] == "whale" else "BA"
+    shown = [f"{label}. {option}" for label, option in zip("AB", options, strict=True)]
+    lines = [f"Question: {question} animal swims?", *shown, "Answer:"]
+    return [f"  '{options[0]}' in paraphrase={paraphrase}, order={order}", *(f"    | {of}" for of in lines)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, ["first_label: 2 of 2 questions do not get one answer in all variants",
+          "sea: 2 of 6 pairs of variants agree; right is 'whale'",
+          *asked("Which", 1, "whale", "cat"), *asked("Which", 1, "cat", "whale")]),
+    ({"right_in": "3 of 5"}, ["first_label: 2 of 2 questions are right in less than 3 of 5 answers",
+                              "sea: right in 2 of 4 answers; right is 'whale'",
+                              *asked("Which", 1, "cat", "whale"), *asked("What", 2, "cat", "whale")]),
+])  # fmt: skip
+def test_a_failure_shows_two_prompts_and_two_answers(file, options, expected):
     with pytest.raises(AssertionError) as failed:
-        assert_consistent(first_label, file, examples=1)
-    assert str(failed.value).splitlines() == [
-        "first_label: 2 of 2 questions do not get one answer in all variants",
-        "sea: 2 of 6 pairs of variants agree; right is 'whale'",
-        "  'whale' in paraphrase=1, order=AB",
-        "    | Question: Which animal swims?", "    | A. whale", "    | B. cat", "    | Answer:",
-        "  'cat' in paraphrase=1, order=BA",
-        "    | Question: Which animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
-        "1 more",
-    ]  # fmt: skip
+        assert_consistent(first_label, file, examples=1, **options)
+    assert str(failed.value).splitlines() == [*expected, "1 more"]
 
 
 def test_a_share_of_pairs_may_be_enough(file):
@@ -387,17 +395,6 @@ def test_each_item_is_right_often_enough_however_the_answers_disagree(file):
     """The first label is right in two of four answers."""
     result = assert_consistent(first_label, file, right_in="1 of 2")
     assert result.answers.height == 8
-    with pytest.raises(AssertionError) as failed:
-        assert_consistent(first_label, file, right_in="3 of 5", examples=1)
-    assert str(failed.value).splitlines() == [
-        "first_label: 2 of 2 questions are right in less than 3 of 5 answers",
-        "sea: right in 2 of 4 answers; right is 'whale'",
-        "  'cat' in paraphrase=1, order=BA",
-        "    | Question: Which animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
-        "  'cat' in paraphrase=2, order=BA",
-        "    | Question: What animal swims?", "    | A. cat", "    | B. whale", "    | Answer:",
-        "1 more",
-    ]  # fmt: skip
     refused("the rule 'right in 80 %'", assert_consistent, cat, file, right_in="80 %")
 
 

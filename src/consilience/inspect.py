@@ -116,14 +116,8 @@ def _variant(row: Mapping[str, Any], shown: Prompt, sample: Sample, texts: Seque
     if places:
         letters = [LETTERS[shown.options.index(at)] for at in places]
         target = letters if isinstance(target, list) else ",".join(sorted(letters))
-    names = (
-        "id",
-        "item",
-        "variant",
-        "variant_index",
-        *FACTORS,
-        *["options"] * bool(sample.choices),
-    )
+    names = ["id", "item", "variant", "variant_index", *FACTORS]
+    names += ["options"] * bool(sample.choices)
     said = {name: row[name] for name in names if name in row}
     return sample.model_copy(update={
         "id": f"{row['item']} {row['variant']}".replace(", ", " "),

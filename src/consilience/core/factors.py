@@ -40,7 +40,7 @@ SAMPLED = ("paraphrase", "template")
 PATTERN = "pattern"
 """The same of facts. Each relation has patterns of its own."""
 
-TURN, FIRST = "turn", "first"  # The factor, and its level where the model has not answered before
+TURN, FIRST_TURN = "turn", "first"  # The factor, and its level before any reply
 OF_OPTIONS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 MOST_CROSSED = 500  # The most variants to draw from: counting has numbers of every two of them

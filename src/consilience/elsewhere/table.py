@@ -30,7 +30,7 @@ from polars import selectors
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import (
     FACTORS,
-    FIRST,
+    FIRST_TURN,
     MOST_CELLS,
     MOST_CROSSED,
     ORIGINAL,
@@ -65,7 +65,7 @@ ROWS = 100_000  # Rows in memory as Python objects at once
 MOST_PROMPTS = 2**28  # Bytes of prompts that are kept; of longer ones none is
 VERDICTS = ("exact_match", "exact", "acc", "accuracy", "match", "choice", "correct")
 """Of several readings of an answer the first of these words counts, else the alphabet's first."""
-USUAL = ("A", "base", FIRST, "given", "none", ORIGINAL)  # Levels that come before others
+USUAL = ("A", "base", FIRST_TURN, "given", "none", ORIGINAL)  # Levels that come before others
 LETTERS = [*ascii_uppercase]
 LONE_LETTER = r"^(\w+:)?\W*[A-Za-z]\W*$"  # Such as B), or Answer: B
 TO_CHECK = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
 from consilience.core.factors import (
     FACTORS,
-    FIRST,
+    FIRST_TURN,
     LETTERS,
     MOST_CELLS,
     TURN,
@@ -118,7 +118,7 @@ class Levels:
 
     def turn(self, value: str) -> Sequence[str]:
         """The first one, and the texts of ``--then``."""
-        levels = [FIRST, *(self.asked.then or ())]
+        levels = [FIRST_TURN, *(self.asked.then or ())]
         if len(set(levels)) < len(levels):
             twice = next(level for level in levels if levels.count(level) > 1)
             raise ConsilienceError(f"two turns '{twice}'", todo="Give --then another text.")

@@ -35,7 +35,7 @@ SAME_SCHEMA: dict[str, type[pl.DataType]] = {
     "n": pl.Int64,
     "verdict": pl.String,
 }
-"""One row a number of two runs, with the bounds of its 90 % interval (``docs/same-model.md``).
+"""One row a number of two runs, with the bounds of its 90 % interval (``docs/compare.md``).
 
 ``verdict``: ``same`` if the interval is within the margin, ``different`` if it is outside, else
 ``not shown``; empty of numbers without a margin. ``n``: answers.

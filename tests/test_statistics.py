@@ -14,8 +14,6 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (
     NAN,
-    PERMUTATIONS,
-    SignFlips,
     benjamini_hochberg,
     detectable_difference,
     difference_intervals,
@@ -24,7 +22,7 @@ from consilience.metrics.statistics import (
     logit_interval,
     mcnemar,
     paired_permutation,
-    permutation_p,
+    sign_flips,
 )
 from consilience.report.cautions import Known, cautions
 from test_metrics import HAND, make_suite, of, row_of, table, values
@@ -50,16 +48,6 @@ def test_mcnemar_by_hand(first, second, p):
 ])  # fmt: skip
 def test_paired_permutation_by_hand(differences, p):
     assert paired_permutation(differences) == pytest.approx(p, abs=0, nan_ok=True)
-
-
-@pytest.mark.parametrize(("observed", "drawn", "p"), [
-    (3.0, [0.0, -3.0, 1.0], 2 / 4),  # the observed one counts
-    (9.0, [0.0, 1.0, 1.0], 1 / 4),
-    (3.0, [3.0, math.nan, 0.0], 2 / 3),  # replicates without a value do not
-    (math.nan, [0.0], math.nan),
-])  # fmt: skip
-def test_a_random_permutation_p_by_hand(observed, drawn, p):
-    assert permutation_p(observed, np.array(drawn)) == pytest.approx(p, abs=0, nan_ok=True)
 
 
 def test_random_permutations_come_near_all_of_them():
@@ -372,10 +360,10 @@ def test_differences_have_one_more_item_in_each_direction():
     assert (low, high) == pytest.approx((-math.tanh(reach), math.tanh(reach)), abs=1e-6)
 
 
-def test_a_subject_changes_sides_everywhere_at_once():
-    """Signs are those of a generator of numpy for the name."""
-    drawn = np.random.default_rng([0, *"Zo\u00eb".encode()]).bytes(-(-PERMUTATIONS // 8))
-    bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8))[:PERMUTATIONS]
-    both = SignFlips(["a", "Zo\u00eb"]).sums(np.eye(2))
-    assert both.shape == (PERMUTATIONS, 2)
-    assert (both[:, 1] == 1.0 - 2 * bits).all() and (both[:, 0] != both[:, 1]).any()
+def test_more_than_13_differences_have_random_signs():
+    """15 ones of which 12 are positive: a sum of at least 9 in 2 * 576 of 2^15 combinations."""
+    ones = np.array([1.0] * 12 + [-1.0] * 3)
+    (p,) = sign_flips([ones])
+    assert p == pytest.approx(2 * 576 / 2**15, abs=0.005) and (p * 10_000) % 1 < 1e-9
+    few, again, negative = sign_flips([ones[:13], ones[::-1], -ones])
+    assert few == 28 / 2**13 and again == p and negative == pytest.approx(p, abs=0.005)

@@ -31,7 +31,6 @@ from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     TIE,
-    SignFlips,
     benjamini_hochberg,
     detectable_difference,
     difference_bounds,
@@ -40,7 +39,7 @@ from consilience.metrics.statistics import (
     mcnemar,
     mcnemars,
     paired_permutation,
-    permutation_p,
+    sign_flips,
     smallest_p,
 )
 from consilience.types import Cardinality, Relation, Suite
@@ -73,32 +72,20 @@ class Sums:
         return self.hits[1] / self.totals[1] - self.hits[0] / self.totals[0]
 
 
-def subject_contributions(both: Both, of: Sums, index: Index) -> Influences:
-    """What each subject contributes to the difference, if the true values are equal.
+def subject_contributions(pairs: Sequence[Both], index: Index) -> Floats:
+    """What each subject contributes to the difference (subject,), if the true values are equal.
 
-    With the common value theta = all hits / all totals, a run with the total T is off by
-    ``sum_i (h_i - theta t_i) / T``; the difference is that of the second run minus that of the
-    first. ``of``: the sums of the group, or of all groups together. Nothing where a total is 0.
+    ``pairs``: of one group, or of several together. With the common value theta = all hits / all
+    totals, a run with the total T is off by ``sum_i (h_i - theta t_i) / T``; the difference is that
+    of the second run minus that of the first. Nothing where a total is 0.
     """
-    influences = Influences(index)
+    of, influences = Sums.of(pairs), Influences(index)
     if min(of.totals) > 0:
         common = sum(of.hits) / sum(of.totals)
-        for tally, weight, total in zip(both, (-1, 1), of.totals, strict=True):
-            influences.add(0, weight, tally, (1 / total, -common / total, 0.0), total)
-    return influences
-
-
-def flipped(influences: Sequence[Influences], index: Index) -> Floats:
-    """Sums (permutation, number) of the contributions of subjects with random signs."""
-    parts = [one.sums() for one in influences]
-    places = np.unique(np.concatenate([of for of, _ in parts]))
-    columns = np.zeros((len(parts), len(places)))
-    for at, (of, moves) in enumerate(parts):
-        columns[at, np.searchsorted(places, of)] = moves
-    distinct, same = np.unique(columns, axis=0, return_inverse=True)
-    return SignFlips(index.names(places)).sums(np.ascontiguousarray(distinct.T))[
-        :, same.reshape(-1)
-    ]
+        for both in pairs:
+            for tally, weight, total in zip(both, (-1, 1), of.totals, strict=True):
+                influences.add(0, weight, tally, (1 / total, -common / total, 0.0), total)
+    return influences.sums()[1]
 
 
 MCNEMAR, SUBJECTS = "exact McNemar", "sign flips of subjects"
@@ -256,8 +243,7 @@ def _tests(
     McNemar's of a binary metric, else sign flips of subjects.
     """
     tests: dict[tuple[Key, str], Test] = {}
-    whole: dict[Key, Sums] = {}  # Of the metrics that are tested by sign flips
-    by_group: dict[str, list[Key]] = {}
+    by_group: dict[str, dict[Key, list[Both]]] = {}  # Those that are tested by sign flips
     for key, of_groups in counted.items():
         together = [*averaged.get(key, {}).values()]
         every = (tally.scores[:, 0] for both in of_groups.values() for tally in both)
@@ -265,36 +251,27 @@ def _tests(
             tests |= {(key, group): mcnemar_test([both]) for group, both in of_groups.items()}
             tests |= {(key, ""): mcnemar_test(together)} if together else {}
         elif all(tally.clusters for both in of_groups.values() for tally in both):
+            for group, both in of_groups.items():
+                by_group.setdefault(group, {})[key] = [both]
             if together:
-                whole[key] = Sums.of(together)
-            for group in of_groups:
-                by_group.setdefault(group, []).append(key)
-    index, summed, changed = Index(), dict[Key, Floats](), dict[tuple[Key, str], set[str]]()
-    for group, keys in by_group.items():
-        own = {key: Sums.of([counted[key][group]]) for key in keys}
-        over = [key for key in keys if group in averaged.get(key, {})]
-        numbers = [(key, own[key]) for key in keys] + [(key, whole[key]) for key in over]
-        moved = [subject_contributions(counted[key][group], of, index) for key, of in numbers]
-        permuted = flipped(moved, index).T
-        for key, of_key in zip(keys, permuted, strict=False):
-            changed[key, group] = _changed(*counted[key][group])
-            tests[key, group] = _flip_test(own[key], of_key, changed[key, group])
-        for key, of_key in zip(over, permuted[len(keys) :], strict=True):
-            summed[key] = summed.get(key, 0.0) + of_key
-    for key, of_key in summed.items():
-        of_all = set[str]().union(*(changed[key, group] for group in averaged[key]))
-        tests[key, ""] = _flip_test(whole[key], of_key, of_all)
+                by_group.setdefault("", {})[key] = together
+    index = Index()
+    for group, pairs in by_group.items():
+        every_p = sign_flips([subject_contributions(of, index) for of in pairs.values()])
+        for (key, of), p in zip(pairs.items(), every_p, strict=True):
+            tests[key, group] = _flip_test(of, p)
     return tests
 
 
-def _flip_test(of: Sums, permuted: Floats, changed: set[str]) -> Test:
-    """The test of a difference from its ``flipped`` values.
+def _flip_test(pairs: Sequence[Both], p: float) -> Test:
+    """The test of a difference from the ``p`` of its sign flips.
 
-    With m ``changed`` subjects p is at least 2^(1-m): all other subjects contribute by the totals
+    With m subjects that changed p is at least 2^(1-m): all other subjects contribute by the totals
     or the chance level of others alone, which is no evidence of its own.
     """
-    p = permutation_p(of.difference, permuted)
-    return Test(SUBJECTS, max(p, smallest_p(len(changed))))
+    changed = set[str]().union(*(_changed(*both) for both in pairs))
+    known = not math.isnan(Sums.of(pairs).difference)
+    return Test(SUBJECTS, max(p, smallest_p(len(changed))) if known else NAN)
 
 
 def _changed(one: Tally, two: Tally) -> set[str]:

@@ -148,11 +148,6 @@ class Index:
     _places: dict[str, int] = field(default_factory=dict)
     _known: dict[int, tuple[Clusters, Ints]] = field(default_factory=dict)
 
-    def names(self, places: Ints) -> list[str]:
-        """The names at sorted positions."""
-        every = list(self._places)
-        return [every[at] for at in places.tolist()]
-
     def places(self, clusters: Clusters) -> Ints:
         """The positions of clusters (cluster,)."""
         if id(clusters) not in self._known:

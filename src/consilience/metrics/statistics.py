@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -172,63 +171,48 @@ def mcnemars(first_only: Ints, second_only: Ints, *, mid: bool = False) -> Float
     return np.where(differ > 0, np.minimum(p, 1.0), 1.0)
 
 
-class SignFlips:
-    """Random signs of names, (permutation, name): 1 and -1 with equal probability.
-
-    A name has the same signs wherever it occurs, so a subject changes in all relations at once.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        size = -(-PERMUTATIONS // 8)
-        self._bits = np.empty((len(names), size), dtype=np.uint8)
-        for at, name in enumerate(names):
-            # np.random.default_rng([0, *name.encode()]).bytes(size), five times as fast.
-            entropy = np.array([0, *name.encode()], dtype=np.uint32)
-            drawn = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(-(-size // 8))
-            self._bits[at] = drawn.astype("<u8").view(np.uint8)[:size]
-
-    def sums(self, values: Floats) -> Floats:
-        """Sums (permutation, column) of signed ``values`` (name, column)."""
-        moving = np.flatnonzero(values.any(axis=1))
-        bits, values = self._bits[moving], values[moving]
-        step = max(8, CACHED // (8 * max(1, len(bits))))
-        columns, parts = np.ascontiguousarray(values.T), []
-        for start in range(0, bits.shape[1], step):
-            changed = np.unpackbits(bits[:, start : start + step], axis=1).astype(np.float64)
-            parts.append(columns @ changed)
-        return np.asarray(values.sum(axis=0) - 2 * np.concatenate(parts, axis=1).T)[:PERMUTATIONS]
-
-
-def permutation_p(observed: float, permuted: Floats) -> float:
-    """Share of ``permuted`` (permutation,) at least as far from 0 as ``observed``.
-
-    The observed one counts among them (Phipson and Smyth 2010), so that p is never 0.
-    """
-    if math.isnan(observed):
-        return NAN
-    known = permuted[~np.isnan(permuted)]
-    extreme = int((np.abs(known) >= abs(observed) - 1e-12).sum())
-    return (extreme + 1) / (len(known) + 1)
-
-
 def paired_permutation(differences: Sequence[float]) -> float:
-    """The p of the mean of paired ``differences``, by flipping each sign with probability 1/2.
-
-    All combinations of signs are used if there are at most ``PERMUTATIONS``, else random ones. With
-    n differences p is at least 2 / 2^n. NaN with fewer than two differences.
-    """
+    """``sign_flips`` of the mean of paired ``differences``; NaN with fewer than two of them."""
     values = np.asarray(differences, dtype=np.float64)
     values = values[~np.isnan(values)]
-    if len(values) < 2:
-        return NAN
-    moved = values[values != 0]
-    if 2 ** len(moved) <= PERMUTATIONS:
-        signs = 1.0 - 2 * (np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1)
-        sums = signs @ moved
-        return float((np.abs(sums) >= abs(moved.sum()) - 1e-12).mean())
-    generator = np.random.default_rng(0)
-    signs = generator.choice([-1.0, 1.0], (PERMUTATIONS, len(moved)))
-    return permutation_p(float(moved.sum()), signs @ moved)
+    return sign_flips([values])[0] if len(values) > 1 else NAN
+
+
+def sign_flips(differences: Sequence[Floats]) -> list[float]:
+    """The two-sided p of each sum of ``differences`` (unit,), each sign flipped with p = 1/2.
+
+    All combinations of signs of the n units that differ are used if there are at most
+    ``PERMUTATIONS``; p is then at least 2 / 2^n. Else random ones, among which the observed one
+    counts (Phipson and Smyth 2010). The order and the names of the units do not matter.
+    """
+    moved = [np.sort(of[np.abs(of) > TIE * np.abs(of).max(initial=0)]) for of in differences]
+    few = [len(of) < PERMUTATIONS.bit_length() for of in moved]
+    drawn = iter(_random_flips([of for of, is_few in zip(moved, few, strict=True) if not is_few]))
+    tests = list[float]()
+    for of, is_few in zip(moved, few, strict=True):
+        if is_few:
+            signs = 1.0 - 2 * (np.arange(2 ** len(of))[:, None] >> np.arange(len(of)) & 1)
+        sums = signs @ of if is_few else next(drawn)
+        extreme = int((np.abs(sums) >= abs(of.sum()) - TIE).sum())
+        tests.append(extreme / len(sums) if is_few else (extreme + 1) / (len(sums) + 1))
+    return tests
+
+
+def _random_flips(differences: Sequence[Floats]) -> Floats:
+    """Sums (number, permutation) of ``differences`` (unit,) with random signs, the same for all."""
+    units = max(map(len, differences), default=0)
+    columns = np.zeros((len(differences), units))
+    for row, of in zip(columns, differences, strict=True):
+        row[: len(of)] = of
+    words = -(-PERMUTATIONS // 64)
+    drawn = np.random.PCG64(0).random_raw(units * words).astype("<u8")
+    bits = drawn.view(np.uint8).reshape(units, 8 * words)
+    step, parts = max(8, CACHED // (8 * max(1, units))), []
+    for start in range(0, bits.shape[1], step):
+        flipped = np.unpackbits(bits[:, start : start + step], axis=1).astype(np.float64)
+        parts.append(columns @ flipped)
+    sums = columns.sum(axis=1, keepdims=True) - 2 * np.concatenate(parts, axis=1)
+    return np.asarray(sums[:, :PERMUTATIONS])
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:

@@ -1,6 +1,7 @@
 """The guides, README.md, the notebooks and the benchmarks run, and do what they say."""
 
 import ast
+import doctest
 import io
 import json
 import re
@@ -20,6 +21,8 @@ from checks import output, refusal
 from conftest import ROOT, real_data
 from consilience import load_suite
 from consilience.cli import program
+from consilience.metrics import statistics
+from consilience.results import evaluation
 from pair_builders import save_classifier
 
 OWN = (ROOT / "docs" / "own-questions.md").read_text(encoding="utf-8")
@@ -30,6 +33,12 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 def blocks(page, language):
     """The code blocks of a language, in order."""
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+@pytest.mark.parametrize("module", [evaluation, statistics], ids=lambda of: of.__name__)
+def test_the_examples_of_docstrings(module):
+    failed, tried = doctest.testmod(module)
+    assert not failed and tried
 
 
 def test_the_commands_of_the_guide_to_suites_run(consilience, tmp_path):

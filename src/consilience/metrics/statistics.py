@@ -152,7 +152,11 @@ def smallest_p(clusters: int) -> float:
 
 
 def mcnemar(first_only: int, second_only: int, *, mid: bool = False) -> float:
-    """``mcnemars`` of one pair of counts."""
+    """``mcnemars`` of one pair of counts.
+
+    >>> mcnemar(1, 9)  # 2 * (1 + 10) / 2**10
+    0.021484375
+    """
     return float(mcnemars(np.array([first_only]), np.array([second_only]), mid=mid)[0])
 
 
@@ -172,7 +176,11 @@ def mcnemars(first_only: Ints, second_only: Ints, *, mid: bool = False) -> Float
 
 
 def paired_permutation(differences: Sequence[float]) -> float:
-    """``sign_flips`` of the mean of paired ``differences``; NaN with fewer than two of them."""
+    """``sign_flips`` of the mean of paired ``differences``; NaN with fewer than two of them.
+
+    >>> paired_permutation([1, 2, 3])  # of 8 signs two have a sum as far from 0
+    0.25
+    """
     values = np.asarray(differences, dtype=np.float64)
     values = values[~np.isnan(values)]
     return sign_flips([values])[0] if len(values) > 1 else NAN
@@ -219,6 +227,9 @@ def holm(probabilities: Sequence[float]) -> list[float]:
     """Adjust p so that the probability of any false finding stays below the level (Holm 1979).
 
     NaN stays NaN and does not count as a test.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
     """
     return _adjusted(probabilities, lambda p: np.maximum.accumulate(p * np.arange(len(p), 0, -1)))
 

@@ -78,6 +78,10 @@ def evaluate(
     - ``out``: keeps the run in this folder. The same call resumes it, and ``open_run`` reads it.
       Without one the run is in a temporary folder, which lives as long as the result.
     - ``progress``: shows what is done; by default nothing is shown.
+
+    >>> result = evaluate("mini", "baseline:majority", limit=8)
+    >>> result.metrics.filter(metric="accuracy", over="mean")["value"].round(3).item()
+    0.183
     """
     fields, chosen, loaded = _values_of(suite, model, options)
     temporary, function = None, getattr(loaded, "function", None)
@@ -171,6 +175,15 @@ def score(
     - ``columns``: what they are called: ``{"item": "Nr.", "template": "doc.style"}``.
     - ``model``: whose answers, where a file has those of several.
     - ``match``: the rule that finds an option, label or object in an answer (docs/free-text.md).
+
+    >>> answers = {("France", "short"): "Paris", ("France", "long"): "Lyon"}
+    >>> rows = [
+    ...     {"item": item, "template": template, "gold": "Paris", "answer": answer}
+    ...     for (item, template), answer in answers.items()
+    ... ]
+    >>> result = score(rows)
+    >>> result.metrics.filter(metric="consistency", over="all", kind="whole")["value"].item()
+    0.0
     """
     temporary = TemporaryDirectory(prefix="consilience-")
     is_path = isinstance(answers, str | PathLike)
@@ -188,6 +201,11 @@ def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
     """Later runs against the first: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
+
+    >>> majority = evaluate("mini", "baseline:majority", limit=8)
+    >>> changes = compare(evaluate("mini", "baseline:oracle", limit=8), majority).table
+    >>> changes.filter(metric="accuracy", over="mean")["difference"].round(3).item()
+    -0.817
     """
     if len(runs) == 1 and isinstance(runs[0], Mapping):
         named = zip(runs[0], distinct_runs([*runs[0].values()]), strict=True)

@@ -32,15 +32,7 @@ def slow(options, files, home, version):
     return running._ask_away(options, files, home, version)
 
 
-class Here:
-    """As ``Processes``, in this process."""
-
-    def __init__(self, log, threads, act=lambda: None):
-        self.act = act
-
-    def ask(self, run):
-        self.act()
-        return running.ask(run.options)
-
-    def close(self):
-        pass
+def here(run, log, threads, act=lambda: None):
+    """As ``ask_here``, in this process."""
+    act()
+    return running.ask(run.options)

@@ -40,8 +40,7 @@ device = "cpu"
 model = "baseline:majority"
 [[models]]
 name = "trained"
-model = "models/size-{seed}/seed-{seed}"
-seeds = [0, 7]
+model = "models/size-7/seed-7"
 limit = 5
 [[suites]]
 suite = "mini"
@@ -72,25 +71,23 @@ def run_file(study, **options):
     return run_study(study.file, **options).tables["runs"].to_dicts()
 
 
-def test_runs_are_models_by_suites_by_factors_by_seeds(study_of):
+def test_runs_are_models_by_suites_by_factors(study_of):
     study = study_of(WHOLE)
     kept = "candidates=pieces"
     inside = [f"{suite}/protocol={protocol},{kept}" for suite in ("mini", "qs")
               for protocol in ("strict", "published")]  # fmt: skip
-    trained = [f"trained/{name}/seed-{seed}" for name in inside for seed in (0, 7)]
+    trained = [f"trained/{name}" for name in inside]
     majority = [f"baseline-majority/{name}" for name in inside]
     assert [run.name for run in study.runs] == majority + trained
-    assert (study.folder, study.reference) == (Path("out"), "baseline:majority")
+    assert study.folder == Path("out")
     last = study.runs[-1]
-    assert (last.model, last.suite, last.seed) == ("trained", "qs", 7)
-    assert last.factors == {"protocol": "published", "candidates": "pieces"}
+    assert last.model == "trained"
+    assert last.cell == "qs, protocol=published, candidates=pieces"
     options = last.options
     assert (options.model, options.suite) == ("models/size-7/seed-7", "data/questions.csv")
     assert (options.limit, options.device, options.protocol) == (5, "cpu", "published")
     assert str(options.out) == f"out/{last.name}"
     assert (study.runs[0].options.groups, study.runs[0].options.limit) == (("capital", "sport"), 2)
-    text = f"{WHOLE}\ntemplate = ['{{q}}?', '{{q}}!']"  # values that no folder can hold
-    assert len({run.folder for run in study_of(text).runs}) == 2 * len(study.runs)
 
 
 @pytest.mark.parametrize(("text", "message"), cases("studies_bad"))
@@ -130,15 +127,14 @@ def test_a_process_that_is_killed_fails_its_run_and_not_the_others(studied):
     assert log.read_text() == "no room\n"
     assert (state.status, state.shown[0].notes) == (3, [f"oracle/deadly failed: {message}"])
     (table,) = study_state(study, state_of(study)).shown
-    assert table.title.startswith("study: 2 runs: 1 failed, 1 complete, in ")
+    assert table.title.startswith("study: 2 runs: 1 waiting, 1 complete, in ")
 
 
-def test_a_rerun_asks_what_is_not_complete_and_a_success_clears_the_failure(studied):
+def test_a_rerun_asks_what_is_not_complete(studied):
     study, before = studied
     after = run_file(study, workers=2)
     assert [row["state"] for row in after] == ["complete", "complete"]
     assert after[1] == before.tables["runs"].to_dicts()[1], "a complete run is not asked again"
-    assert json.loads((study.folder / running.FAILURES).read_text()) == {}
     options = replace(study.runs[0].options, out=study.folder / "probed")
     probe(options)
     files = [path.relative_to(options.out) for path in options.out.rglob("*.[pc]*")]
@@ -162,17 +158,16 @@ def test_status_starts_without_torch_and_is_a_document(studied, consilience):
     command = [sys.executable, "-c", code, "study", "status", study.file]
     assert b"oracle/good    complete" in subprocess.check_output(command)
     row = json.loads(consilience("study", "status", study.file, "--json")[1])["runs"][1]
-    assert (row["state"], row["cell"], row["seed"]) == ("complete", "good", None)
+    assert (row["state"], row["cell"]) == ("complete", "good")
     assert row["folder"] == str(study.runs[1].folder)
 
 
 def test_run_ends_with_status_3_if_a_run_failed(consilience, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "Processes", study_workers.Here)
+    monkeypatch.setattr(running, "ask_here", study_workers.here)
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
-    out = output(consilience, "study", "run", "s.toml", "--dry-run")
+    out = output(consilience, "study", "status", "s.toml")
     assert "s: 1 run: 1 waiting, in runs/s" in out
-    assert "135" in out, "the queries"
     assert not (tmp_path / "runs").exists()
     status, out, err = consilience("study", "run", "s.toml")
     assert status == 3
@@ -181,7 +176,7 @@ def test_run_ends_with_status_3_if_a_run_failed(consilience, tmp_path, monkeypat
 
 
 def test_an_option_that_was_changed_after_the_run_is_asked_for_and_refused(studied, monkeypatch):
-    monkeypatch.setattr(running, "Processes", study_workers.Here)
+    monkeypatch.setattr(running, "ask_here", study_workers.here)
     study, _ = studied
     text = study.file.read_text().replace("capital,sport", "sport")
     file = study.file.with_name("changed.toml")
@@ -194,7 +189,7 @@ def test_an_option_that_was_changed_after_the_run_is_asked_for_and_refused(studi
 def test_two_workers_ask_two_runs_at_once(study_of, monkeypatch):
     """Both runs are being asked at the same time."""
     meeting = threading.Barrier(2, timeout=20)
-    monkeypatch.setattr(running, "Processes", partial(study_workers.Here, act=meeting.wait))
+    monkeypatch.setattr(running, "ask_here", partial(study_workers.here, act=meeting.wait))
     rows = run_file(study_of("""
         options = { limit = 1, groups = "capital" }
         models = [{ model = "baseline:random" },
@@ -207,7 +202,7 @@ def test_two_workers_ask_two_runs_at_once(study_of, monkeypatch):
 
 def test_a_run_whose_server_failed_is_not_complete(study_of, monkeypatch):
     """One question of six has no reply; the same command asks it when the server is well."""
-    monkeypatch.setattr(running, "Processes", study_workers.Here)
+    monkeypatch.setattr(running, "ask_here", study_workers.here)
     monkeypatch.setattr(client, "WAITS", (0.001, 0.002))
     bad, right = ["What is 3?"], {"message": {"content": "red"}, "finish_reason": "stop"}
 
@@ -293,12 +288,11 @@ if __name__ == "__main__":
 
 STUDY = """
 folder = '{folder}/out'
-reference = "random"
 options = {{ limit = 2, groups = "capital,sport" }}
 models = [
-    {{ name = "oracle", model = "baseline:oracle" }},
     {{ name = "random", model = "baseline:random" }},
-    {{ name = "trained", model = "models/{{seed}}", seeds = [1, 2] }},
+    {{ name = "oracle", model = "baseline:oracle" }},
+    {{ name = "trained", model = "models/1" }},
     {{ name = "wrong", model = "models/none" }},
 ]
 suites = [{{ suite = "mini" }}]
@@ -308,15 +302,15 @@ factors = {{ protocol = ["strict", "published"] }}
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A study whose runs are complete but for those of "wrong" and one seed of "trained"."""
+    """A study whose runs are complete but for those of "wrong" and one of "trained"."""
     folder = tmp_path_factory.mktemp("study")
     path = folder / "family.toml"
     path.write_text(STUDY.format(folder=folder), encoding="utf-8")
-    seeds, made = {1: "baseline:random", 2: "baseline:majority"}, {}
+    made = {}
     for run in read_study(path).runs:
-        if run.model == "wrong" or run.name.endswith("published/seed-2"):
+        if run.model == "wrong" or run.name == "trained/mini/protocol=published":
             continue
-        model = seeds.get(run.seed, run.options.model)
+        model = "baseline:majority" if run.model == "trained" else run.options.model
         if (model, run.cell) in made:
             shutil.copytree(made[model, run.cell], run.folder)
         else:
@@ -336,58 +330,40 @@ def made(file):
 
 def test_every_run_has_a_row_and_missing_ones_are_named(made):
     rows = made.tables["numbers"].filter(metric="accuracy")
-    cells = ["mini, protocol=strict", "mini, protocol=published"]
-    seeds = [[None, None, 1, 2], [None, None, 1]]
-    assert rows.select("cell", "seed").rows() == [
-        (cell, seed) for cell, of in zip(cells, seeds, strict=True) for seed in of
+    strict, published = "mini, protocol=strict", "mini, protocol=published"
+    assert rows.select("cell", "model").rows() == [
+        *((strict, model) for model in ("random", "oracle", "trained")),
+        *((published, model) for model in ("random", "oracle")),
     ]
     oracle = made.tables["numbers"].filter(run="oracle/mini/protocol=strict").to_dicts()
     assert [(row["metric"], row["value"]) for row in oracle[:2]] == [
         ("accuracy", 1.0), ("consistency", 1.0),
     ]  # fmt: skip
-    assert {row["items"] for row in oracle} == {4}
     table = made.shown[0]
-    assert (table.title, len(table.rows)) == ("family: 7 runs in percent", 7)
+    assert (table.title, len(table.rows)) == ("family: 5 runs in percent", 5)
     names = [f"wrong/mini/protocol={protocol}" for protocol in ("strict", "published")]
-    names.insert(0, "trained/mini/protocol=published/seed-2")
-    assert sorted(table.notes) == sorted(f"{name} is missing: waiting" for name in names)
+    names.insert(0, "trained/mini/protocol=published")
+    assert sorted(table.notes) == sorted(f"{name} is missing" for name in names)
 
 
-def test_models_are_compared_with_the_reference_in_each_cell_and_seed(made):
-    pairs = ["cell", "seed", "first", "second"]
+def test_models_are_compared_with_the_first_in_each_cell(made):
+    pairs = ["cell", "first", "second"]
     of = made.tables["differences"].select(pairs).unique(maintain_order=True).rows()
     strict, published = "mini, protocol=strict", "mini, protocol=published"
     assert of == [
-        (strict, None, "random", "oracle"), (strict, 1, "random", "trained"),
-        (strict, 2, "random", "trained"), (published, None, "random", "oracle"),
-        (published, 1, "random", "trained"),
+        (strict, "random", "oracle"), (strict, "random", "trained"), (published, "random", "oracle")
     ]  # fmt: skip
     first = made.tables["differences"].row(0, named=True)
     accuracy = made.tables["numbers"].filter(metric="accuracy")["value"]
-    assert [first["first_value"], first["second_value"]] == [accuracy[1], accuracy[0]]
-
-
-def test_models_of_several_seeds_have_means(made):
-    """The two seeds of one cell, of random and constant answers."""
-    mean = made.tables["means"].filter(metric="consistency").to_dicts()
-    assert [(row["cell"], row["model"], row["runs"]) for row in mean] == [
-        ("mini, protocol=strict, mean of 2 seeds", "trained", 2)
-    ]
-    trained = made.tables["numbers"].filter(model="trained", metric="consistency")
-    one, two = trained.filter(cell="mini, protocol=strict")["value"]
-    assert mean[0]["value"] == pytest.approx((one + two) / 2)
-    assert mean[0]["std"] == pytest.approx(abs(one - two) / 2**0.5)
-    value, std = made.tables["means"].filter(metric="accuracy").select("value", "std").row(0)
-    name, shown, *_ = made.shown[2].grid()[0]
-    assert (name.value, shown.value, made.shown[2].rows[0][2]) == ("trained", value, std)
+    assert [first["first_value"], first["second_value"]] == [accuracy[0], accuracy[1]]
 
 
 def test_p_is_adjusted_over_the_whole_study(made):
     p, adjusted = (made.tables["differences"][name].to_list() for name in ("p", "p_holm"))
     tests = sum(not math.isnan(each) for each in p)
-    assert tests >= 16
+    assert tests >= 9
     assert adjusted == pytest.approx(holm(p), nan_ok=True)
-    assert f"over all {tests} tests of this table" in " ".join(made.shown[4].notes)
+    assert f"over all {tests} tests of this table" in " ".join(made.shown[2].notes)
     clear = sum(each < 0.05 for each in adjusted)
     over = "Clear (p (Holm) < 0.05 over the whole study)"
     assert made.verdict == [f"{over}: {clear} of {tests} differences between models."]
@@ -395,8 +371,8 @@ def test_p_is_adjusted_over_the_whole_study(made):
 
 def test_the_tables_and_the_document(file, consilience):
     document = json.loads(output(consilience, "study", "report", file, "--json"))
-    assert len(document["runs"]) == 10
-    assert document["numbers"][0]["value"] == 1.0
+    assert len(document["runs"]) == 8
+    assert document["numbers"][4]["value"] == 1.0
     rows = output(consilience, "study", "report", file, "--format", "csv").splitlines()
     assert len(rows) == 1 + len(document["numbers"])
 
@@ -481,7 +457,7 @@ def test_ray_loses_a_node_and_no_answer_and_a_run_that_fails_stays_alone(
 
     with monkeypatch.context() as patch:
         patch.setattr(running, "_ask_away", study_workers.slow)
-        state = run_study(Path("there.toml"), "ray", None, whole.address, Watching(kill))
+        state = run_study(Path("there.toml"), None, whole.address, Watching(kill))
     begun = Counter(Path("begun").read_text().split()[::2])
     assert max(begun.values()) > 1, "the run of the lost node is asked again"
     there = state.tables["runs"]
@@ -494,5 +470,5 @@ def test_ray_loses_a_node_and_no_answer_and_a_run_that_fails_stays_alone(
 
 def test_ray_at_an_address_without_a_cluster_raises():
     ray = pytest.importorskip("ray")
-    refused("--ray-address 127.0.0.1:1: no cluster", running.Cluster, "127.0.0.1:1", None)
+    refused("--ray-address 127.0.0.1:1: no cluster", running.Cluster, "127.0.0.1:1")
     assert not ray.is_initialized()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat, SuiteKind
@@ -203,37 +203,28 @@ def publish_run(
 study_group = Group("study", "Ask many models many suites, and report all runs together.", program)
 
 
-@study_group.command("run", "study run sizes.toml --dry-run")
+@study_group.command("run", "study run sizes.toml --workers 2")
 def run_study(
     file: declared.StudyFile,
     *,
-    engine: Annotated[Literal["local", "ray"], Option(
-        "Processes on this machine, or a Ray cluster.")] = "local",
     workers: Annotated[int | None, Option(
-        "Workers at once [default: 1; of ray one for each CPU].", "N", min=1)] = None,
+        "Runs at once [default: 1; on a Ray cluster one for each CPU].", "N", min=1)] = None,
     ray_address: Annotated[str | None, Option(
-        "The Ray cluster: HOST:PORT or auto [default: $RAY_ADDRESS, else this machine].",
-        "A")] = None,
-    dry_run: Annotated[bool, Option("Print the runs; write nothing.")] = False,
+        "Ask on this Ray cluster: HOST:PORT or auto [default: on this machine].", "A")] = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Ask every model of a study every suite, in all combinations.
 
-    Each run is a folder, as of `probe`. A run that fails is recorded, and the others are asked; the
-    exit status is then 3. Rerun the same command to ask what is not yet complete.
+    Each run is a folder, as of `probe`. A run that fails does not stop the others; the exit status
+    is then 3. Rerun the same command to ask what is not yet complete.
     """
     from consilience.study import running
-    if dry_run:
-        return running.plan_study(file, progress)
-    return running.run_study(file, engine, workers, ray_address, progress)
+    return running.run_study(file, workers, ray_address, progress)
 
 
 @study_group.command("status", "study status sizes.toml")
 def study_state(file: declared.StudyFile) -> Output:
-    """Show which runs of a study are complete, waiting or failed.
-
-    No model is loaded.
-    """
+    """Show which runs of a study are complete."""
     from consilience.study import read_study, running
     study = read_study(file)
     return running.study_state(study, running.state_of(study))

@@ -1,4 +1,4 @@
-"""The report of a study: a row for each run, means over seeds, differences from the reference."""
+"""The report of a study: a row for each run, and the differences from the first model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import polars as pl
 from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.schemas import NOISE_FLOOR
 from consilience.core.text import counted
-from consilience.metrics.measure import legible, mean_over_runs
+from consilience.metrics.measure import legible
 from consilience.metrics.registry import label_of
-from consilience.metrics.statistics import CLEAR, benjamini_hochberg, holm
+from consilience.metrics.statistics import CLEAR, holm
 from consilience.probing import count_run
 from consilience.report.cautions import by_run
 from consilience.report.comparison_tables import difference_columns, tests_of
@@ -32,39 +32,27 @@ Notes = defaultdict[str, list[str]]  # Cautions by model and cell
 
 
 def _wide(rows: pl.DataFrame, title: str, notes: Sequence[str]) -> Table:
-    """One row for each model in each cell and seed, with each number and its interval."""
+    """One row for each model in each cell, with each number and its interval."""
     columns = {"model": Column("model")}
     for name in rows["metric"].unique(maintain_order=True):
         columns[f"value_{name}"] = metric_column(name, (f"low_{name}", f"high_{name}"))
-        columns[f"std_{name}"] = Column("std", "share")
-    columns["items"] = Column("items", "count", is_extra=True)
-    index = [name for name in ("cell", "model", "seed", "items") if name in rows.columns]
-    values = [name for name in ("value", "std", "low", "high") if name in rows.columns]
+    values, index = ["value", "low", "high"], ["cell", "model"]
     wide = rows.pivot("metric", index=index, values=values, maintain_order=True)
-    cells = [_cell_of(row["cell"], row.get("seed")) for row in wide.to_dicts()]
-    return frame_table(wide, title, columns, notes, cells)
-
-
-def _cell_of(cell: str, seed: int | None) -> str:
-    return cell if seed is None else f"{cell}, seed={seed}"
+    return frame_table(wide, title, columns, notes, wide["cell"].to_list())
 
 
 def _comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     rows = [{"name": label_of(row["metric"]), **row} for row in differences.to_dicts()]
-    shown = difference_columns(differences, "first", "second")
-    columns = {"name": Column("number"), **shown, "q_value": Column("q (BH)", "p", is_extra=True)}
+    columns = {"name": Column("number"), **difference_columns(differences, "first", "second")}
     notes = [
         "A comparison is over the items that both models answered.",
-        f"p (Holm) and q (BH) are adjusted over all {differences['p'].is_not_nan().sum()} tests of "
-        "this table. Intervals and p are not adjusted.",
+        f"p (Holm) is adjusted over all {differences['p'].is_not_nan().sum()} tests of this table. "
+        "Intervals and p are not.",
         f"p: {tests_of(differences)}. detectable: the minimum detectable difference "
         "(80 % power, one test). * .05 ** .01 *** .001",
     ]
-    blocks = [
-        f"{_cell_of(row['cell'], row['seed'])}: {row['second']} minus {row['first']}"
-        for row in rows
-    ]
+    blocks = [f"{row['cell']}: {row['second']} minus {row['first']}" for row in rows]
     title = f"{study}: differences between models, in percent and points"
     return frame_table(rows, title, columns, notes, blocks)
 
@@ -73,44 +61,31 @@ def report_study(file: Path, progress: Progress = SILENT) -> Output:
     """The complete runs of a study together. A cell is a suite with a combination of factors.
 
     * ``numbers``: the headline numbers of each run, as rows of its metrics table; with ``run,
-      cell, model, seed, items``.
-    * ``means``: over the seeds of a model in a cell, where there are several.
-    * ``differences``: from the reference (``COMPARISON_SCHEMA`` with ``cell, seed``), item by
-      item; p is adjusted over all rows.
+      cell, model``.
+    * ``differences``: from the first model (``COMPARISON_SCHEMA`` with ``cell``), item by item; p
+      is adjusted over all rows.
     * ``runs``: how far all runs are.
     """
     study = read_study(file)
     runs, cells = state_of(study), list(dict.fromkeys(run.cell for run in study.runs))
     complete = runs.filter(state="complete")["run"]
     left = [run for run in study.runs if run.name in complete]
-    left.sort(key=lambda run: (cells.index(run.cell), run.seed is not None, run.seed or 0))
+    left.sort(key=lambda run: cells.index(run.cell))
     numbers, notes = list[pl.DataFrame](), Notes(list)
     with progress.steps("counting", len(left), "runs") as advance:
         for run in left:
-            rows, notes[f"{run.model} on {_cell_of(run.cell, run.seed)}"] = _numbers(run)
+            rows, notes[f"{run.model} on {run.cell}"] = _numbers(run)
             numbers.append(rows)
             advance(1)
     if not numbers:
         todo = f"Ask the models first: `consilience study run {study.file}`."
         raise ConsilienceError("no run is complete", where=str(study.file), todo=todo)
     whole = pl.concat(numbers)
-    seeds = whole.drop_nulls("seed").group_by("cell", "model", maintain_order=True)
-    means = [
-        mean_over_runs(rows.partition_by("seed")).with_columns(
-            cell=pl.lit(f"{cell}, mean of {rows['seed'].n_unique()} seeds"), model=pl.lit(model)
-        )
-        for (cell, model), rows in seeds
-        if rows["seed"].n_unique() > 1
-    ]
     differences = _differences(study, left, numbers, notes)
-    others = runs.filter(pl.col("state") != "complete").iter_rows(named=True)
-    missing = [f"{of['run']} is missing: {of['message'] or of['state']}" for of in others]
-    name, mean = study.file.stem, pl.concat(means) if means else pl.DataFrame()
-    title = f"{name}: {counted(whole['run'].n_unique(), 'run')} in percent"
+    missing = [f"{name} is missing" for name in runs.filter(state="waiting")["run"]]
+    name = study.file.stem
+    title = f"{name}: {counted(len(left), 'run')} in percent"
     shown: list[Table | str] = [_wide(whole, title, missing)]
-    if means:
-        note = "The interval is that of the mean (t). std: the standard deviation over seeds."
-        shown += ["", _wide(mean, f"{name}: means over seeds, in percent", [note])]
     verdict = "No two models were compared."
     if differences.height:
         shown += ["", _comparisons_table(differences, name)]
@@ -119,7 +94,7 @@ def report_study(file: Path, progress: Progress = SILENT) -> Output:
         count = f"{clear} of {counted(tested.height, 'difference')} between models"
         verdict = f"Clear (p (Holm) < {CLEAR} over the whole study): {count}."
     return Output(
-        tables={"numbers": whole, "means": mean, "differences": differences, "runs": runs},
+        tables={"numbers": whole, "differences": differences, "runs": runs},
         shown=shown,
         verdict=[verdict],
         cautions=by_run(notes),
@@ -130,17 +105,14 @@ def report_study(file: Path, progress: Progress = SILENT) -> Output:
 def _differences(
     study: Study, left: Sequence[StudyRun], numbers: Sequence[pl.DataFrame], notes: Notes
 ) -> pl.DataFrame:
-    """The differences of complete runs from those of the reference, in each cell and seed.
+    """The differences of complete runs from those of the first model, in each cell.
 
-    A model without seeds is compared with every seed of the other. What should be known of a
-    comparison is added to ``notes``.
+    What should be known of a comparison is added to ``notes``.
     """
-    differences = list[pl.DataFrame]()
+    differences, reference = list[pl.DataFrame](), study.runs[0].model
     for first, second in permutations(left, 2):
-        is_pair = first.model == study.reference != second.model and first.cell == second.cell
-        if is_pair and len({first.seed, second.seed} - {None}) < 2:
-            seed = second.seed if first.seed is None else first.seed
-            about = f"{second.model} on {_cell_of(first.cell, seed)}"
+        if first.model == reference and first.cell == second.cell:
+            about = f"{second.model} on {first.cell}"
             try:
                 compared = compare_opened([Run.open(of.folder, of.model) for of in (first, second)])
             except ConsilienceError as error:
@@ -150,14 +122,9 @@ def _differences(
             rows = legible(compared.table).filter(over=compared.suite.words.over, kind="whole")
             rows = headlines.join(rows, on="metric", maintain_order="left_right")
             notes[about] += compared.notes
-            named = {"cell": pl.lit(first.cell), "seed": pl.lit(seed, pl.Int64)}
-            differences.append(rows.with_columns(**named))
+            differences.append(rows.with_columns(cell=pl.lit(first.cell)))
     family = pl.concat(differences) if differences else pl.DataFrame({"p": []})
-    p = family["p"].to_list()
-    return family.with_columns(
-        p_holm=pl.Series(holm(p), dtype=pl.Float64),
-        q_value=pl.Series(benjamini_hochberg(p), dtype=pl.Float64),
-    )
+    return family.with_columns(p_holm=pl.Series(holm(family["p"].to_list()), dtype=pl.Float64))
 
 
 def _numbers(run: StudyRun) -> tuple[pl.DataFrame, list[str]]:
@@ -167,16 +134,11 @@ def _numbers(run: StudyRun) -> tuple[pl.DataFrame, list[str]]:
     floor = known.metrics.filter(pl.col("n") > 0, metric=NOISE_FLOOR).select(KEY)
     wanted = pl.concat([pl.DataFrame(keys, [*KEY], orient="row"), floor])
     rows = wanted.join(legible(known.metrics), on=[*KEY], maintain_order="left")
-    accuracy = known.metrics.filter(metric="accuracy", kind="whole")
-    items = accuracy.filter(pl.col("over") != "mean")
-    items = items.filter(over="all") if "all" in items["over"] else items
     model, of_task = pl.lit(run.model), pl.format("{}, {}", pl.lit(run.model), "group")
     is_of_several = (pl.col("group") != "") & (len(known.suite.relations) > 1)
     rows = rows.with_columns(
         run=pl.lit(run.name),
         cell=pl.lit(run.cell),
         model=pl.when(is_of_several).then(of_task).otherwise(model),
-        seed=pl.lit(run.seed, pl.Int64),
-        items=pl.lit(items["n"].sum()),
     )
     return rows.drop("n_excluded", "std"), [*known.notes]

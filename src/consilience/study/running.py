@@ -6,7 +6,6 @@ it dies. On a Ray cluster a run is a task, in a temporary folder of its node, an
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -16,13 +15,11 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -36,102 +33,71 @@ from consilience.core.errors import (
 )
 from consilience.core.provenance import build, cores
 from consilience.core.text import counted
-from consilience.files.read import parse_json
 from consilience.files.write import write_whole
 from consilience.options.commands import ProbeOptions
 from consilience.report.export import Output
 from consilience.report.export import record_of as record_of_settings
-from consilience.report.table import Column, Table
+from consilience.report.table import Column, Columns, frame_table
 from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import NOT_COMPARED, options_record
-from consilience.study import FAILURES, LOG, Study, StudyRun, read_study
+from consilience.study import LOG, Study, StudyRun, read_study
 
 RUNS: Mapping[str, Any] = {
-    **dict.fromkeys(("run", "model", "suite", "cell"), pl.String), "seed": pl.Int64,
-    "folder": pl.String, "state": pl.String, "done": pl.Int64, "groups": pl.Int64,
-    **dict.fromkeys(("started", "finished", "message"), pl.String),
-}  # fmt: skip
-"""One row a run; of a dry run with ``queries``. ``done``: how many of its groups have answers.
+    **dict.fromkeys(("run", "model", "cell", "folder", "state", "message"), pl.String),
+    **dict.fromkeys(("done", "groups"), pl.Int64),
+}
+"""One row a run. ``done``: how many of its groups have answers.
 
 ``state``: ``complete``; ``waiting``, not yet asked in full with the options of the file;
-``failed``, with a message.
+``failed``, with a message, where it was just asked.
 """
 
-COLUMNS = {
+COLUMNS: Columns = {
     "run": Column("run"), "state": Column("state"), "done": Column("groups done", "count"),
-    "groups": Column("groups", "count"), "queries": Column("queries", "count"),
-    "started": Column("started"), "finished": Column("finished"),
+    "groups": Column("groups", "count"),
 }  # fmt: skip
 
 
-def state_of(study: Study) -> pl.DataFrame:
-    """How far the runs of a study are (``RUNS``)."""
-    file, rows = study.folder / FAILURES, list[dict[str, Any]]()
-    failures = parse_json(file.read_bytes()) if file.is_file() else {}
+def state_of(study: Study, failures: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """How far the runs of a study are (``RUNS``). ``failures``: why runs failed, by run."""
+    rows = list[dict[str, Any]]()
     for run in study.runs:
-        row = {name: getattr(run, name) for name in ("model", "suite", "cell", "seed")}
-        row |= {"run": run.name, "folder": str(run.folder), "done": 0, **_state(run)}
-        if row["state"] != "complete" and run.name in failures:
-            row |= {"state": "failed", "message": failures[run.name]}
+        row = {"run": run.name, "model": run.model, "cell": run.cell, "folder": str(run.folder)}
+        row |= {"message": "", **_state(run)}
+        if message := (failures or {}).get(run.name):
+            row |= {"state": "failed", "message": message}
         rows.append(row)
-    return pl.DataFrame(rows, schema=RUNS).with_columns(pl.col(pl.String).fill_null(""))
+    return pl.DataFrame(rows, schema=RUNS)
 
 
 def _state(run: StudyRun) -> dict[str, Any]:
     """How far a run is, by its record."""
-    try:
-        record, done = record_of(run.folder), len(complete_groups(run.folder))
-    except ConsilienceError as error:
-        return {"state": "failed", "message": str(error)}
-    if not record:
-        return {"state": "waiting"}
-    groups, finished = len(record["settings"].get("groups", ())), record.get("finished")
-    known = {"done": done, "groups": groups, "started": record["started"][:16], "state": "waiting"}
+    if not (record := record_of(run.folder)):
+        return {"state": "waiting", "done": 0}
+    groups, done = len(record["settings"].get("groups", ())), len(complete_groups(run.folder))
     before, now = (
         {name: value for name, value in options.items() if name not in NOT_COMPARED}
         for options in (record.get("options", {}), options_record(run.options, {}))
     )
-    if not finished or done < groups or before != now:
-        return known
-    return {**known, "finished": finished[:16], "state": "complete"}
+    is_complete = record.get("finished") and done == groups and before == now
+    return {"state": "complete" if is_complete else "waiting", "done": done, "groups": groups}
 
 
-def study_state(study: Study, runs: pl.DataFrame, *, was_run: bool = False) -> Output:
-    """How far the runs of a study are: a row each, and below them what failed.
-
-    ``runs``: ``RUNS``. ``was_run``: whether they were just asked, so that all should be complete.
-    """
+def study_state(study: Study, runs: pl.DataFrame) -> Output:
+    """How far the runs of a study are (``RUNS``): a row each, and below them what failed."""
     states = Counter(runs["state"])
     title = f"{study.file.stem}: {counted(runs.height, 'run')}: " + ", ".join(
         f"{count} {state}" for state, count in states.items()
     )
-    failed = runs.filter(pl.col("message") != "").select("run", "message").iter_rows()
+    failed = runs.filter(state="failed").select("run", "message").iter_rows()
     notes = [f"{name} failed: {message}" for name, message in failed]
-    columns = {name: column for name, column in COLUMNS.items() if name in runs.columns}
-    rows = runs.select(*columns).rows()
-    table = Table(f"{title}, in {study.folder}", [*columns.values()], rows, notes)
+    table = frame_table(runs, f"{title}, in {study.folder}", COLUMNS, notes)
     record = record_of_settings(study=str(study.file), folder=str(study.folder))
-    status = 3 if was_run and states.keys() != {"complete"} else 0
-    return Output({"runs": runs}, [table], facts={"run": record}, status=status)
-
-
-def plan_study(file: Path, progress: Progress = SILENT) -> Output:
-    """How many queries each run has; no model is loaded, and nothing is written."""
-    from consilience.plans import plan_of
-
-    study, rows = read_study(file), list[dict[str, Any]]()
-    for run, row in zip(study.runs, state_of(study).to_dicts(), strict=True):
-        try:
-            sizes = plan_of(run.options, progress=progress).sizes
-            rows.append({**row, "groups": len(sizes), "queries": sum(sizes.values())})
-        except ConsilienceError as error:
-            rows.append({**row, "state": "failed", "message": str(error)})
-    return study_state(study, pl.DataFrame(rows, schema={**RUNS, "queries": pl.Int64}))
+    return Output({"runs": runs}, [table], facts={"run": record}, status=3 * bool(notes))
 
 
 def run_study(
     file: Path,
-    engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
     ray_address: str | None = None,
     progress: Progress = SILENT,
@@ -143,22 +109,21 @@ def run_study(
     """
     from consilience.plans import refuse_other_options
 
-    if ray_address is not None and engine != "ray":
-        raise ConsilienceError("--ray-address without --engine ray", todo="Add --engine ray.")
     study = read_study(file)
     for run in study.runs:
         refuse_other_options(run.options)
-    left = state_of(study).filter(pl.col("state") != "complete").select("run", "message")
-    runs = [run for run in study.runs if run.name in left["run"]]
-    failures = dict(left.filter(pl.col("message") != "").iter_rows())
+    left = state_of(study).filter(pl.col("state") != "complete")["run"]
+    runs, failures = [run for run in study.runs if run.name in left], dict[str, str]()
     study.folder.mkdir(parents=True, exist_ok=True)
-    here = Processes(study.folder / LOG, cores() // workers if workers and workers > 1 else 0)
-    cluster = Cluster(ray_address, workers) if engine == "ray" and runs else None
+    threads = cores() // workers if workers and workers > 1 else 0
+    cluster = Cluster(ray_address) if ray_address and runs else None
 
     def message_of(run: StudyRun) -> str:
         """Why a run is not complete after it was asked; empty where it is."""
         try:
-            return (here if run.options.connection or cluster is None else cluster).ask(run)
+            if cluster and not run.options.connection:
+                return cluster.ask(run)
+            return ask_here(run, study.folder / LOG, threads)
         except (ConsilienceError, OSError) as error:
             return str(error)
 
@@ -168,18 +133,14 @@ def run_study(
         with progress.steps(f"asking {counted(len(runs), 'run')}", len(runs), "runs") as advance:
             for done in futures.as_completed(waiting):
                 run, message = waiting[done], done.result()
-                failures.pop(run.name, None)
-                failures |= {run.name: message} if message else {}
-                text = json.dumps(failures, indent=2, ensure_ascii=False) + "\n"
-                write_whole(study.folder / FAILURES, text.encode())
+                failures[run.name] = message
                 progress.inform(f"{run.name}{f' failed: {message}' if message else ': complete'}")
                 advance(1)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-        here.close()
         if cluster:
             cluster.close()
-    return study_state(study, state_of(study), was_run=True)
+    return study_state(study, state_of(study, failures))
 
 
 def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:
@@ -201,34 +162,24 @@ def ask(options: ProbeOptions, recorded: ProbeOptions | None = None) -> str:
     return "" if is_complete else f"the server did not reply to some queries. {todo}"
 
 
-class Processes:
-    """Processes of this machine, one for each run, started afresh and not forked."""
+def ask_here(run: StudyRun, log: Path, threads: int) -> str:
+    """``ask`` in a process of this machine, which is started afresh and not forked.
 
-    def __init__(self, log: Path, threads: int) -> None:
-        """``log``: where their output goes. ``threads``: of torch in each; 0 for its default."""
-        there, self._here = get_context("spawn").Pipe(duplex=False)
-        self._begin = there, log, threads
-
-    def ask(self, run: StudyRun) -> str:
-        """``ask`` in a process."""
-        with futures.ProcessPoolExecutor(1, get_context("spawn"), _begin, self._begin) as pool:
-            try:
-                return pool.submit(ask, run.options).result()
-            except BrokenProcessPool:
-                log = self._begin[1]
-                return f"its process died, perhaps out of memory. Its output is in {log}."
-
-    def close(self) -> None:
-        """End the processes."""
-        self._here.close()
+    ``log``: where its output goes. ``threads``: of torch; 0 for its default.
+    """
+    with futures.ProcessPoolExecutor(1, get_context("spawn"), _begin, (log, threads)) as pool:
+        try:
+            return pool.submit(ask, run.options).result()
+        except BrokenProcessPool:
+            return f"its process died, perhaps out of memory. Its output is in {log}."
 
 
-def _begin(parent: Connection, log: Path, threads: int) -> None:
+def _begin(log: Path, threads: int) -> None:
     """Begin a process: its output goes to a file, and it ends with the one that started it."""
 
     def end_with_parent() -> None:
-        with suppress(EOFError):
-            parent.recv()
+        if parent := parent_process():
+            parent.join()
         os._exit(1)
 
     if threads:
@@ -240,25 +191,21 @@ def _begin(parent: Connection, log: Path, threads: int) -> None:
 
 
 class Cluster:
-    """Tasks on a Ray cluster: one at an address, or one that is started on this machine."""
+    """Tasks on a Ray cluster."""
 
-    def __init__(self, address: str | None, workers: int | None) -> None:
+    def __init__(self, address: str) -> None:
         with needs_extra("ray"):
             import ray
-        self._ray, address = ray, address or os.environ.get("RAY_ADDRESS") or "local"
-        how: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if address == "local":
-            how |= {"include_dashboard": False, "num_cpus": workers}
+        self._ray = ray
         try:
             host, _, port = address.rpartition(":")
             if "/" not in address and host and port.isdecimal():  # else Ray waits there for minutes
                 socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(address=address, **how)
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             found, where = f"no cluster: {reason_of(error)}", f"--ray-address {address}"
             expected = "auto on a node of a running cluster, or HOST:PORT of its head"
-            todo = "A cluster with token authentication needs RAY_AUTH_MODE=token here, too."
-            raise ConsilienceError(found, where=where, expected=expected, todo=todo) from error
+            raise ConsilienceError(found, where=where, expected=expected) from error
 
     def ask(self, run: StudyRun) -> str:
         """``ask`` on a node; the run comes back whole."""

@@ -209,6 +209,7 @@ def test_a_dry_run_writes_nothing(consilience, tmp_path):
     out = output(consilience, *run, "--dry-run")
     assert "Groups    2\nItems     6, each in 9 patterns\nQueries   54, each with" in out
     assert "Folder    run (new)\nTime      at most about 1 s to ask 54 queries" in out
+    assert "\nPrompt    The capital of" in out
     assert not list(tmp_path.glob("run*"))
     assert consilience(*run)[0] == 0
     plan = json.loads(consilience(*run, "--dry-run", "--json")[1])["plan"]

@@ -22,6 +22,7 @@ from consilience.core.errors import (
     Protocol,
     UnansweredError,
     reason_of,
+    shortened,
 )
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS
 from consilience.core.text import counted, duration, evenly, spread
@@ -209,6 +210,7 @@ class ProbePlan(Displayed):
     loading: float
     timed: int  # Number of queries that were asked to estimate the time
     seconds: float  # To ask what is not yet complete, about
+    prompt: str  # Of the first query
     notes: Sequence[str]
     requests: int | None = None  # Of a model behind a URL: how many these are, about
 
@@ -227,6 +229,7 @@ class ProbePlan(Displayed):
             f"at most about {duration(self.seconds)} to ask {left:,} queries, from {self.timed} "
             f"timed ones; loading took {duration(self.loading)}"
         )
+        rows["Prompt"] = shortened(self.prompt).replace("\n", "\n" + " " * 10)
         title = f"Plan: {self.model} on {self.suite}. Nothing is written."
         lines = [title, *(f"{name:9} {text}" for name, text in rows.items())]
         return Output(shown=lines, cautions=self.notes, facts={"plan": asdict(self)})
@@ -277,6 +280,7 @@ def plan_probe(
         is_new=not complete,
         loading=loading,
         notes=[*plan.notes],
+        prompt="\n".join(table["input"][0]).rstrip(),
         **_timed(queries, left or plan.sizes, sum(left.values())),
     )
 

@@ -275,11 +275,11 @@ def find_table(folder: Path, name: str) -> Path | None:
 
 def text_of(value: Any) -> str | None:
     """A value as ``text`` reads it; a text as it is, lists and objects as JSON."""
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, pl.Series):
         value = value.to_list()
-    if value is None or isinstance(value, bool | int | float | Decimal | date | time):
+    if isinstance(value, bool | int | float | Decimal | date | time):
         return text(value)
     return json.dumps(value, ensure_ascii=False, default=str)
 

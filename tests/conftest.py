@@ -20,7 +20,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("same on every machine", deadline=None, derandomize=True)
+settings.load_profile("same on every machine")
 os.environ["HF_HUB_OFFLINE"] = "1"
 MODULES = tempfile.TemporaryDirectory(prefix="modules-")
 os.environ["HF_MODULES_CACHE"] = MODULES.name  # where transformers copies the code of models to

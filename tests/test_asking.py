@@ -54,7 +54,7 @@ def asked(draw):
     return options, scores, gold, tuple(order)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(asked(), min_size=1, max_size=4))
 def test_scores_are_judged_by_the_plain_definition(rows):
     """Rows with different numbers of options, each shown in its own random order."""

@@ -110,7 +110,7 @@ def test_near_ties_get_the_values_that_they_have_alone():
 SENTENCES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(SENTENCES)
 def test_a_trie_holds_each_beginning_once(sentences):
     trie = Trie.of(sentences)
@@ -128,7 +128,7 @@ def test_a_trie_holds_each_beginning_once(sentences):
     assert trie.has_children.sum() == len({each[:-1] for each in beginnings} - {()})
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6), st.sampled_from([0, 5, 999]))
 def test_a_search_finds_what_scoring_everything_finds(queries, width, seed, fill):
     """Of drawn log-probabilities, each shown when its candidate is read on."""

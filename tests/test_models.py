@@ -497,7 +497,7 @@ WORD = st.one_of(
 )
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(TEXT, TEXT, TEXT, st.lists(WORD, min_size=1, max_size=4, unique=True), st.booleans())
 @pytest.mark.parametrize(("family", "way"), [
     ("roberta", "masked"), ("albert", "masked"), ("roberta", "pieces"), ("albert", "pieces"),

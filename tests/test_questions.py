@@ -132,7 +132,7 @@ def test_a_context_is_its_passages(tmp_path, context, passages):
     assert list(question.passages) == passages
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_one_way_to_write_answers_is_read_back(data):
     """Ten questions or more whose answers are all of one sort; letters of no text of an option."""

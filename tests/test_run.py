@@ -449,7 +449,7 @@ def test_a_folder_of_several_runs_says_which_there_are(good, tmp_path):
 FILES = ("run.json", "metrics.csv", "queries.parquet", "answers/0.parquet", "answers/1.parquet")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
 def test_a_file_that_was_cut_is_named_or_made_again(good, name, share):
     """Commands that read the run end well or with one message; its own command mends it."""

@@ -384,7 +384,7 @@ FORMS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(FORMS)
 def test_sentences_and_indicators_stay(form):
     for name, perturbed in forms_of(PAIR, form, PERTURBATIONS).items():

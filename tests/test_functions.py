@@ -11,7 +11,7 @@ from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.models import load_prompt_model
-from consilience.models.functions import Baseline, Function, position, prompt_baseline
+from consilience.models.functions import Function, position, prompt_baseline
 from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
 from consilience.types import Query
@@ -218,8 +218,6 @@ def test_a_template_shows_the_sentence_and_the_candidates():
     )
     assert seen[0] == "Choose from 6379, 5432, 3306: Redis listens on port ___."
     refused("the template 'x'; expected a text with", cs.evaluate, PORTS, reply, template="x")
-    refused("of a function; expected a masked", cs.evaluate, PORTS, reply, candidates="vocabulary")
-    refused("of a baseline", lambda: list(Baseline("majority", 0, "facts").score([], None)))
 
 
 def by_order(pair):

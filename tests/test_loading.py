@@ -21,7 +21,15 @@ from transformers import (
 
 from checks import output, refusal, refused
 from conftest import WORDS, cases
-from consilience import Candidates, Pattern, Query, load_model
+from consilience import (
+    Candidates,
+    Pattern,
+    Query,
+    ask_suite,
+    evaluate,
+    load_model,
+    load_suite,
+)
 from consilience.core.errors import ConsilienceError, Loading
 from consilience.models import loading
 from consilience.models.loading import load_classifier, load_pretrained, locate
@@ -223,6 +231,23 @@ def test_a_masked_model_without_a_mask_token_is_refused(model_folder, tmp_path):
     tokenizer.mask_token = None
     tokenizer.save_pretrained(tmp_path / "m")
     refused(r"has no mask token; expected .*Use a model", load_model, str(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5", "baseline:majority", "a function"])
+def test_only_masked_models_choose_among_their_vocabulary(family, model_folder, tmp_path):
+    """Others are refused before their weights are read, and no run is begun."""
+    model = family if ":" in family else str(tmp_path / family)
+    if family == "a function":
+        model = str.upper
+    elif ":" not in family:
+        shutil.copytree(model_folder(family), model, ignore=lambda *_: ["model.safetensors"])
+    options = {"candidates": "vocabulary", "out": tmp_path / "run"}
+    refused(
+        "the whole vocabulary of a .*; expected a masked model", evaluate, "mini", model, **options
+    )
+    assert not (tmp_path / "run").exists()
+    suite, loaded = load_suite("mini"), load_model("baseline:majority")
+    refused("of a baseline model", ask_suite, suite, loaded, whole_vocabulary=True)
 
 
 def test_a_revision_of_the_hub_follows_the_name():

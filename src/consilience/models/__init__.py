@@ -20,16 +20,16 @@ from typing import Protocol as Interface
 
 from consilience.core.errors import (
     DEFAULT_LOADING,
+    CandidateSet,
     Connection,
     ConsilienceError,
     Loading,
-    MultiToken,
     Protocol,
     needs_extra,
 )
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.functions import Baseline, prompt_baseline
+from consilience.models.functions import Baseline, check_vocabulary, prompt_baseline
 from consilience.models.prompts import DEFAULT_WRITING, Writing
 from consilience.types import Candidates, Scores
 
@@ -79,7 +79,7 @@ def load_model(
     device: str = "auto",
     dtype: str = "float32",
     seed: int = 0,
-    multi_token: MultiToken = "exclude",
+    candidates: CandidateSet = "objects",
     template: str | None = None,
     trust_remote_code: bool = False,
     adapter: Path | None = None,
@@ -91,7 +91,8 @@ def load_model(
       package), ``baseline:majority|random|oracle|constant``, ``openai:NAME`` behind a URL, or
       ``PLUGIN:NAME`` of another package.
     - ``protocol``: which token represents a candidate. ``seed``: of ``baseline:random``.
-    - ``multi_token``: what a masked model does with a candidate of several tokens.
+    - ``candidates``: what a masked model chooses among; with ``pieces`` also words of several
+      tokens, as all other models do.
     - ``template``: a text with ``{sentence}`` that a sequence-to-sequence model reads; without one
       it fills in a sentinel. ``trust_remote_code``: run the Python code of the model.
     - ``adapter``: the folder of a PEFT adapter that is merged into the weights.
@@ -117,13 +118,19 @@ def load_model(
         from consilience.models.masked import MaskedModel
         from consilience.models.seq2seq import Seq2SeqModel
 
-    loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter))
+    def check(kind: str) -> None:
+        if kind != "seq2seq":
+            _refuse(kind, "a sequence-to-sequence model", template=template)
+        if candidates == "vocabulary":
+            check_vocabulary(kind)
+
+    loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter), check)
     if loaded.kind == "seq2seq":
         return cast(LanguageModel, Seq2SeqModel(loaded, template))
-    _refuse(loaded.kind, "a sequence-to-sequence model", template=template)
     if loaded.kind == "causal":
         return cast(LanguageModel, CausalModel(loaded))
-    return cast(LanguageModel, MaskedModel(loaded, protocol, multi_token))
+    takes_pieces = candidates == "pieces"
+    return cast(LanguageModel, MaskedModel(loaded, protocol, takes_pieces=takes_pieces))
 
 
 def _refuse(kind: str, expected: str, **options: object) -> None:

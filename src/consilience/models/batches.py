@@ -343,12 +343,12 @@ def settle(values: Floats, tie: float, alone: Callable[[int, Ints], Floats]) -> 
 
 
 def settled_totals(
-    scorer: Any, parts: Sequence[Part], tie: float, golds: Ints | None = None
+    scorer: Any, parts: Sequence[Part], tie: float, golds: Bools | None = None
 ) -> Floats:
     """Log-probability (part, target) of what may follow, in nats; near ties are settled.
 
-    ``scorer``: of a family. With ``golds`` (part,), the targets to finish in any case, only those
-    near the best have a value.
+    ``scorer``: of a family. With ``golds`` (part, target), those to finish in any case, only they
+    and those near the best have a value.
     """
 
     def alone(row: int, targets: Ints) -> Floats:

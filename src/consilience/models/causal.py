@@ -45,7 +45,6 @@ from consilience.models.batches import (
     token_logprobs,
     workers_on,
 )
-from consilience.models.functions import given
 from consilience.models.loading import Pretrained
 from consilience.models.tokens import (
     candidates_after_space,
@@ -255,12 +254,12 @@ class TextScorer:
         np.add.at(totals, row, reader.steps[trie.nodes[row, column]])
         return totals
 
-    def best(self, parts: Sequence[Part], golds: Ints, slack: float) -> list[Floats]:
+    def best(self, parts: Sequence[Part], golds: Bools, slack: float) -> list[Floats]:
         """As ``totals`` (part, target); NaN for those that cannot win.
 
-        What is read is one token, and all parts have equally many targets. ``golds`` (part,): the
-        target to finish in any case, -1 for none. All that come within ``slack`` nats of the best
-        one are finished, too.
+        What is read is one token, and all parts have equally many targets. ``golds`` (part,
+        target): those to finish in any case. All that come within ``slack`` nats of the best one
+        are finished, too.
         """
         texts = _texts(parts)
         if max(map(len, texts), default=0) > self.longest:
@@ -280,11 +279,10 @@ class TextScorer:
 
         is_shared = (of_texts == of_texts[:, :1]).all(axis=1) & (of_texts[:, 0] >= 0)
         reader.read(of_texts[:, 0][is_shared])
-        finish = np.arange(of_texts.shape[1]) == golds[:, None]
         lead = np.nan_to_num(steps()).sum(axis=2).argmax(axis=1)
-        first_read = of_texts[finish | (np.arange(finish.shape[1]) == lead[:, None])]
+        first_read = of_texts[golds | (np.arange(golds.shape[1]) == lead[:, None])]
         reader.read(first_read[first_read >= 0])
-        return [*search(steps, finish, slack, read_next, FILL)]
+        return [*search(steps, golds, slack, read_next, FILL)]
 
     def read(self, texts: Sequence[Sequence[int]]) -> tuple[DynamicCache, torch.Tensor]:
         """Keys and values of texts, padded on their left, and their mask (text, 1, 1, token)."""
@@ -353,15 +351,14 @@ class CausalModel(ReadyModel):
             )
 
     def score(
-        self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
+        self, queries: Sequence[Query], candidates: Candidates, *, every: bool = True
     ) -> Iterator[Scores]:
-        candidates = given(candidates, "a causal model")
         tokenized = candidates_after_space(self.tokenizer, candidates.words)
         words, index = [tokenized.words[at] for at in tokenized.scored], tokenized.index_of_scored()
         inputs = [*group_rows((query.pattern, query.subject) for query in queries).items()]
 
         def score_chunk(chunk: range) -> list[Scores]:
-            asked, golds, parts = list[list[int]](), list[int](), list[Part]()
+            asked, golds, parts = list[list[int]](), list[list[int]](), list[Part]()
             scores = list[Scores]()
             for (pattern, subject), rows in inputs[chunk.start : chunk.stop]:
                 encoded = encode(self.tokenizer, [pattern.fill(subject, word) for word in words])
@@ -369,14 +366,14 @@ class CausalModel(ReadyModel):
                 if reason := self.why_not(max(encoded, key=len, default=())):
                     scores.append(excluded(rows, tokenized.words, reason))
                     continue
-                gold, *others = {index.get(queries[row].gold, -1) for row in rows}
                 asked.append(rows)
-                golds.append(-1 if others else gold)
+                golds.append([index.get(queries[row].gold, -1) for row in rows])
                 parts.append(([self.start], encoded))
             if asked:
                 totals = np.empty((len(asked), len(words)))
                 if words:
-                    known = None if every else np.array(golds)
+                    finish = [np.isin(np.arange(len(words)), of_input) for of_input in golds]
+                    known = None if every else np.array(finish)
                     totals = settled_totals(self.scorer, parts, self.tie, known)
                 totals = tokenized.scatter(totals)
                 scores.append(scores_of(asked, totals, tokenized, are_totals=True, every=every))

@@ -57,12 +57,11 @@ class Chooser:
         return as_lines(shown)
 
 
-def given(candidates: Candidates | None, model: str) -> Candidates:
-    """The candidates of facts; None, for the whole vocabulary, raises."""
-    if candidates is None:
-        found, todo = f"the whole vocabulary of {model}", "Ask it with --candidates objects."
+def check_vocabulary(kind: object) -> None:
+    """Raise for a kind of model that does not choose among its whole vocabulary."""
+    if kind != "masked":
+        found, todo = f"the whole vocabulary of a {kind} model", "Use --candidates objects."
         raise ConsilienceError(found, expected="a masked model", todo=todo)
-    return candidates
 
 
 def totals_of_choice(at: int | None, size: int) -> Floats:
@@ -112,8 +111,7 @@ class Function(Chooser):
     def score(
         self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        is_fact = any(isinstance(one, Query) for one in shown[:1])
-        words = given(candidates, "a function").words if is_fact else self.labels
+        words = self.labels if candidates is None else candidates.words
         inputs = group_rows(self._input(one, words) for one in shown)
         for rows, replies in self._replies(inputs):
             scores = scores_of_replies(rows, words, [shown[row] for row in rows], replies)
@@ -267,8 +265,7 @@ class Baseline(Chooser):
     def score(
         self, shown: Sequence[Any], candidates: Candidates | None = None, *, every: bool = True
     ) -> Iterator[Scores]:
-        is_fact = self.kind == "facts"
-        words = given(candidates, "a baseline").words if is_fact else self.labels
+        words = self.labels if candidates is None else candidates.words
         step = max(1, CELLS // max(1, len(words)))
         for start in range(0, len(shown), step):
             totals = [

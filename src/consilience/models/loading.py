@@ -214,9 +214,13 @@ class Pretrained:
     missing: frozenset[str] = frozenset()  # Weights that its checkpoint and its adapter lack
 
 
-def load_pretrained(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
-    """Load a language model with its head."""
-    return _load(spec, loading, "{} language model")
+def load_pretrained(
+    spec: str,
+    loading: Loading = DEFAULT_LOADING,
+    check: Callable[[Kind], None] = lambda kind: None,
+) -> Pretrained:
+    """Load a language model with its head; ``check`` may refuse its kind before."""
+    return _load(spec, loading, "{} language model", check=check)
 
 
 def load_encoder(spec: str, loading: Loading = DEFAULT_LOADING) -> Pretrained:
@@ -263,6 +267,7 @@ def _load(
     what: str,
     auto: Any = None,
     is_needed: Callable[[str, str], bool] = lambda name, body: True,
+    check: Callable[[Kind], None] = lambda kind: None,
     **more: Any,
 ) -> Pretrained:
     """The model; a checkpoint that lacks weights that are needed raises.
@@ -281,6 +286,7 @@ def _load(
     with errors_of(source), _opened(source) as opened:
         config = AutoConfig.from_pretrained(opened.location, **opened.options)
         kind = kind_of_config(config, spec)
+        check(kind)
         has_tokens = adapter is not None and "tokenizer_config.json" in adapter.files
         tokenizer = AutoTokenizer.from_pretrained(
             loading.adapter if has_tokens else opened.location, **opened.options

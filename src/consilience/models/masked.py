@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from consilience.core.errors import ConsilienceError, MultiToken, Protocol
+from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats, Ints, group_rows
 from consilience.models.batches import (
     Inputs,
@@ -86,9 +86,10 @@ class MaskedModel(ReadyModel):
     """A model that fills in masks: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, ModernBERT, ..."""
 
     def __init__(
-        self, loaded: Pretrained, protocol: Protocol, multi_token: MultiToken = "exclude"
+        self, loaded: Pretrained, protocol: Protocol, *, takes_pieces: bool = False
     ) -> None:
-        if multi_token == "left-to-right" and protocol != "strict":
+        """``takes_pieces``: whether candidates may have several tokens."""
+        if takes_pieces and protocol != "strict":
             raise ConsilienceError(
                 f"candidates of several tokens under the protocol '{protocol}'",
                 expected="strict: the released code scores a candidate by its first piece",
@@ -111,8 +112,8 @@ class MaskedModel(ReadyModel):
         self.longest = min(self.tokenizer.model_max_length, positions(self.model))
         self.lookup = CandidateLookup(self.tokenizer, protocol, self.notes)
         self.pieces: CandidateLookup | None = None
-        if multi_token == "left-to-right":
-            self.identity = {**self.identity, "multi_token": multi_token}
+        if takes_pieces:
+            self.identity["multi_token"] = "left-to-right"
             self.pieces = CandidateLookup(self.tokenizer, protocol, self.notes, several=True)
 
     def score(

@@ -40,7 +40,7 @@ from consilience.models.batches import (
     settled_totals,
     token_logprobs,
 )
-from consilience.models.functions import SENTENCE, given
+from consilience.models.functions import SENTENCE
 from consilience.models.loading import Pretrained
 from consilience.models.tokens import (
     CandidateTokens,
@@ -183,10 +183,9 @@ class Seq2SeqModel(ReadyModel):
             )
 
     def score(
-        self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
+        self, queries: Sequence[Query], candidates: Candidates, *, every: bool = True
     ) -> Iterator[Scores]:
-        words = given(candidates, "a sequence-to-sequence model").words
-        asked = list[tuple[list[int], list[int]]]()
+        words, asked = candidates.words, list[tuple[list[int], list[int]]]()
         tokenized = self.candidate_tokens(words)
         for ids, rows in self.inputs(queries).items():
             if reason := self.why_not(ids):

@@ -29,7 +29,7 @@ from consilience.endpoints.strategies import (
     prove,
     text_of,
 )
-from consilience.models.functions import given, scores_of_replies
+from consilience.models.functions import scores_of_replies
 from consilience.models.prompts import (
     DEFAULT_WRITING,
     PromptReader,
@@ -232,9 +232,9 @@ class EndpointFactModel:
         self.identity = {**model.identity, "start_token": start}
 
     def score(
-        self, queries: Sequence[Query], candidates: Candidates | None = None, *, every: bool = True
+        self, queries: Sequence[Query], candidates: Candidates, *, every: bool = True
     ) -> Iterator[Scores]:
-        words = given(candidates, "a model behind a URL").words
+        words = candidates.words
         tokenized = candidates_after_space(self.model.tokenizer, words)
         index, texts = tokenized.index_of_scored(), [words[at] for at in tokenized.scored]
         if not texts:

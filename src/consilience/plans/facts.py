@@ -15,6 +15,7 @@ from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
 from consilience.core.items import OBJECT_SLOT, Ask, Group, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
+from consilience.models.functions import check_vocabulary
 from consilience.options.commands import ProbeOptions
 from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
@@ -41,13 +42,15 @@ def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SI
             options.model,
             protocol=chosen.protocol,
             seed=options.seed,
-            multi_token="left-to-right" if options.candidates == "pieces" else "exclude",
+            candidates=options.candidates,
             template=options.template,
             connection=options.connection,
             **asdict(options.loading),
         )
 
     def queries(model: Any) -> Queries:
+        if is_open and model is not None:
+            check_vocabulary(model.identity.get("kind"))
         ask_group = partial(ask, chosen, model, is_open=is_open)
         group = partial(group_of, chosen, is_open=is_open)
         return Queries(model, [*sizes], group, texts_of, ask_group)
@@ -147,6 +150,8 @@ def ask_suite(
     advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers to a whole suite of facts (``ANSWERS_SCHEMA``)."""
+    if whole_vocabulary:
+        check_vocabulary(model.identity.get("kind"))
     groups = [group_of(suite, one.id, is_open=whole_vocabulary) for one in suite]
     tables = [ask(suite, model, group, advance, is_open=whole_vocabulary) for group in groups]
     return pl.concat(tables, how="diagonal").select(list(ANSWERS_SCHEMA))

@@ -132,11 +132,10 @@ def _unlike(known: Known) -> Iterator[str]:
         yield f"The run was asked under the protocol {asked} and is counted by {ours}. {ALONE}"
     for run in known.runs[1:]:
         first = known.runs[0]
-        for name in ("protocol", "candidates") if first.settings and run.settings else ():
-            before, after = first.settings.get(name), run.settings.get(name)
-            if before != after:
-                others = f"{first.label} with {before}"
-                yield f"{run.label} was asked with --{name} {after}, {others}. {ALONE}"
+        before, after = (one.settings.get("protocol") for one in (first, run))
+        if before and after and before != after:
+            others = f"{first.label} with {before}"
+            yield f"{run.label} was asked with --protocol {after}, {others}. {ALONE}"
         if known.suite.words.has_means:
             yield from _other_candidates(run, first)
         if known.common is not None:

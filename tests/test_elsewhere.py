@@ -154,6 +154,30 @@ def test_files_are_compared_and_reported_without_a_run(consilience, tmp_path):
     assert output(consilience, "score", "run", "--match", "exact").startswith("old on old")
     assert output(consilience, "score", "run").startswith("old on old")
     assert "no such file" in refusal(consilience, "score", "nowhere.jsonl")
+    assert "old.jsonl: no factor" in refusal(consilience, "analyze", "factors", "old.jsonl")
+
+
+@pytest.mark.parametrize(("factor", "levels"), [("order", "132"), ("context", ("long", "a text"))])
+def test_levels_of_any_name_are_compared(tmp_path, factor, levels):
+    """In the second file all answers are right; the first lacks the first level of the first item."""
+    rows = [row(item, "x" if level == levels[-1] else "n", **{factor: level})
+            for item in "abc" for level in levels]  # fmt: skip
+    write(tmp_path / "old.jsonl", rows[1:])
+    write(tmp_path / "new.jsonl", [of | {"answer": "x"} for of in rows])
+    runs = [str(tmp_path / name) for name in ("old.jsonl", "new.jsonl")]
+    compared = cs.compare(*runs)
+    found = compared.table.filter(metric="mean_accuracy", over="all")
+    assert found["n"].item() == len(rows) - 1
+    assert found["second_value"].item() == 1
+    parts = compared.flips().tables["flips"].filter(over=factor)
+    assert parts["level"].to_list() == sorted(levels)
+
+
+def test_no_number_is_an_empty_cell():
+    rows = [row("a", float("nan"), template="1"), row("a", "x", template=float("nan"))]
+    assert numbers(cs.score(rows)) == [100, 0, 0]
+    scored = {"options": ["x", "y"], "scores": [float("-inf"), -0.1]}
+    assert numbers(cs.score([row("a", None, **scored), row("b", None, "y", **scored)]))[0] == 50
 
 
 # Every Eval Ever

@@ -435,7 +435,7 @@ def gate(
             rows = rule.rows(table, suite)
             checks += [_check(rule, row, table, suite, items, whole, prove=prove) for row in rows]
         name = run.label + "".join(f" against {one.label}" for one in base)
-        paths = {"run": str(run.source or run.path), "baseline": baseline}
+        paths = {"run": run.where, "baseline": baseline}
         record = record_of(**paths, suite=suite.name, protocol=suite.protocol, prove=prove)
         made = Gate(
             f"{name} on {suite.name}", record, checks, notes, pl.concat(judged, how="diagonal")

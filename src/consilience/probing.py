@@ -404,7 +404,7 @@ def counted_by(run: Run, protocol: Protocol | None = None) -> Suite:
         return suite
     if protocol not in words.protocols:
         found, expected = f"--protocol {protocol} with a run of {words.item}s", words.protocols[0]
-        raise ConsilienceError(found, expected=expected, where=str(run.path))
+        raise ConsilienceError(found, expected=expected, where=run.where)
     return replace(suite, protocol=protocol)
 
 

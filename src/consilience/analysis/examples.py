@@ -500,9 +500,10 @@ def _parts(table: pl.DataFrame, run: CheckedAnswers) -> Iterator[tuple[str, str,
     keys = table.select("group", "variant").rows()
     for factor in dict.fromkeys(name for levels in names.values() for name in levels):
         levels = pl.Series([names[key].get(factor) for key in keys], dtype=pl.String)
-        known = levels.drop_nulls().unique(maintain_order=True)
-        for level in known if len(known) > 1 else []:
-            yield factor, level, table.filter((levels == level).fill_null(value=False))
+        every = dict.fromkeys(of[factor] for of in names.values() if factor in of)
+        parts = [(level, table.filter(levels == level)) for level in every]
+        known = [(factor, level, part) for level, part in parts if part.height]
+        yield from known if len(known) > 1 else []
 
 
 def _numbers(table: pl.DataFrame) -> dict[str, object]:

@@ -58,7 +58,7 @@ def verdicts_of(run: Run) -> Verdicts:
     rows = run.answers.filter(was_asked)
     if "gold_option" not in rows.columns or rows["gold_option"].null_count() or not len(rows):
         expected = "a run of questions that all have options: two replies, or labels"
-        raise ConsilienceError("no judge", expected=expected, where=str(run.path))
+        raise ConsilienceError("no judge", expected=expected, where=run.where)
     if "choices" not in rows.columns:
         rows = rows.with_columns(choices=pl.lit(None, pl.String))
     places, texts = dict[Key, dict[str, int]](), dict[Key, dict[int, str]]()

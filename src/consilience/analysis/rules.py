@@ -110,7 +110,7 @@ def written_answers(run: Run) -> pl.DataFrame:
     if not has_replies or answers["text"].count() > answers["choices"].count():
         found, expected = "no written replies", "those of probe --generate, or of a table of texts"
         todo = "Replies of earlier versions do not say what they were compared with: ask again."
-        raise ConsilienceError(found, expected=expected, where=str(run.path), todo=todo)
+        raise ConsilienceError(found, expected=expected, where=run.where, todo=todo)
     return answers
 
 

@@ -126,13 +126,15 @@ class FactorialDesign:
         """The design with so many letters in the levels of each order, and old names -> new ones.
 
         Letters of further options are left out: BCDEA has the four letters BCDA. Of cells that
-        become the same, the first stays.
+        become the same, the first stays. A level that is no order of letters stays as it is.
         """
         factors, columns = list[Factor](), list[list[int]]()
         for factor, column in zip(self.factors, zip(*self.cells, strict=True), strict=True):
             known = LETTERS[: letters.get(factor.name, 0)]
             short = [
-                "".join(filter(known.__contains__, level)) if known else level
+                "".join(filter(known.__contains__, level))
+                if known and sorted(level) == [*LETTERS[: len(level)]]
+                else level
                 for level in factor.levels
             ]
             levels = [*dict.fromkeys(short)]

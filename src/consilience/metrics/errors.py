@@ -40,6 +40,8 @@ second)]``."""
 Parts = tuple[Floats, Sequence[tuple[Ints, Floats]]]
 """A number in several counts (count,), and clusters with their influences (cluster, count)."""
 
+ROUNDING = 1e-9  # By how much of itself a sum of squares may be larger by rounding
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -117,18 +119,13 @@ class Phrasings:
     contribute apart, and how many levels it has. It adds what is left, if anything is."""
 
     @property
+    def added(self) -> list[tuple[float, float, int]]:
+        """The parts that add to the variance."""
+        return [part for part in self.parts if part[0] > part[1] * (1 + ROUNDING)]
+
+    @property
     def variance(self) -> float:
-        return sum(max(0.0, of_levels - apart) for of_levels, apart, _ in self.parts)
-
-    @property
-    def spread(self) -> float:
-        """The sum of the variances over them, squared over degrees of freedom."""
-        return sum(of**2 / (m - 1) for of, apart, m in self.parts if of > apart)
-
-    @property
-    def freedom(self) -> int:
-        """The fewest degrees of freedom of a factor that adds to the variance."""
-        return min((m - 1 for of, apart, m in self.parts if of > apart), default=0)
+        return sum(of_levels - apart for of_levels, apart, _ in self.added)
 
     def beside(self, variance: float, clusters: int) -> tuple[float, float]:
         """The variance with that over clusters, and its degrees of freedom (Satterthwaite 1946).
@@ -136,8 +133,10 @@ class Phrasings:
         These are at least the fewest of any part.
         """
         of_both = variance + self.variance
-        spread = self.spread + variance**2 / max(1, clusters - 1)
-        least = min(self.freedom, clusters - 1)
+        spread = sum(of**2 / (m - 1) for of, _, m in self.added) + variance**2 / max(
+            1, clusters - 1
+        )
+        least = min([clusters - 1, *(m - 1 for *_, m in self.added)])
         return of_both, max(least, of_both**2 / spread) if spread > 0 else 1.0
 
 
@@ -413,7 +412,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
         parts_of_all.append((places, within, within, within != 0))
     joint = float((_by_cluster(parts_of_all)[1] ** 2).sum())
     error = jackknife_error(falls, len(groups))
-    is_shared = joint > separate * (1 + SHARED)
+    is_shared = joint > separate * (1 + ROUNDING)
     if is_shared and not math.isnan(error):
         error = math.sqrt(error**2 + (joint - separate) * len(groups) / (len(groups) - 1))
     return Number(
@@ -439,9 +438,6 @@ def _mean_phrasings(
         return moves.sum(axis=0), [(np.arange(len(groups)), moves - moves.mean(axis=0))]
 
     return phrasings_of([(w, {name: of[name] for name in groups}) for w, of in terms], parts_of)
-
-
-SHARED = 1e-9  # By how much of itself a sum of squares may be larger by rounding
 
 
 def group_contributions(terms: Terms, groups: Sequence[str], empty: float) -> list[float]:

@@ -44,7 +44,7 @@ def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[st
     """The suite of a run of facts with the protocol that it is counted by, and cautions on that."""
     if not run.suite.words.has_means:
         found, todo = f"a run of {run.suite.words.item}s", "`consilience report` takes such runs."
-        raise ConsilienceError(found, expected="a run of facts", where=str(run.path), todo=todo)
+        raise ConsilienceError(found, expected="a run of facts", where=run.where, todo=todo)
     suite = counted_by(run, protocol)
     return suite, [*cautions(Known(suite=suite, asked_by=run.protocol))]
 
@@ -187,7 +187,7 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
             raise ConsilienceError(
                 f"no factor with two levels in a run of {words.item}s",
                 expected="a run of questions in several variants",
-                where=str(run.path),
+                where=run.where,
                 todo=f"`consilience report` shows what each {words.variant} changes.",
             )
         views += found

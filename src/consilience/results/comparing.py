@@ -116,7 +116,7 @@ def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) ->
         if len(both) == 2:
             without, asked = both[False], both[True]
             found = f"{without.label} has no options in {group}, and {asked.label} has some"
-            file = shlex.quote(str(without.source or without.record.get("answers_of", "FILE")))
+            file = shlex.quote(str(without.record.get("answers_of", "FILE")))
             suite = shlex.quote(asked.record.get("options", {}).get("suite") or asked.suite.name)
             todo = f"""Write what was asked, with the options of the run: consilience suite export \
 {suite} --out PROMPTS.jsonl. Then: consilience score {file} --suite PROMPTS.jsonl --out RUN."""
@@ -235,8 +235,7 @@ def compare_runs(
 
 
 def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:
-    paths = [str(run.path) for run in runs]
-    return record_of(runs=paths, suite=suite.name, protocol=suite.protocol)
+    return record_of(runs=[run.where for run in runs], suite=suite.name, protocol=suite.protocol)
 
 
 def flips_of(

@@ -282,7 +282,11 @@ def _result_of(
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
     """A file with the answers of a frame, called by its column ``model`` if that has one value."""
-    rows = [row for _, row in frame_rows(answers, "the answers table")]
+    frame = frame_rows(answers, "the answers table")
+    rows = [
+        {name: of if isinstance(of, Mapping) else text_of(of) for name, of in row.items()}
+        for _, row in frame
+    ]
     models = {row.get("model") for row in rows} - {None}
     name = model_name(str(models.pop())) if len(models) == 1 else ""
     path = Path(temporary.name, f"{name if names_a_file(name) else 'answers'}.jsonl")

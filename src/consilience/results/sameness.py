@@ -89,7 +89,7 @@ def noise_of(run: Run) -> tuple[Estimate, str]:
     A server or a function whose noise is not known raises, and so do samples.
     """
     model, found = run.settings.get("model", {}), ""
-    floor, where = noise_floor_of(run.path), str(run.source or run.path)
+    floor = noise_floor_of(run.path)
     is_judged = is_judge(run.settings.get("writing", {}).get("match"))
     has_samples = any("sample" in of.design.levels for of in run.suite)
     if model.get("temperature") or has_samples or is_judged:
@@ -104,7 +104,7 @@ def noise_of(run: Run) -> tuple[Estimate, str]:
         found = f"no noise floor of {run.label}, which may change its answers"
         todo = "Rerun its probe command with --noise-floor 256."
     if found:
-        raise ConsilienceError(found, where=where, todo=todo)
+        raise ConsilienceError(found, where=run.where, todo=todo)
     is_elsewhere = "answers_of" in run.record
     why = "its answers were made elsewhere" if is_elsewhere else "it runs here and does not sample"
     note = f"The noise floor of {run.label} was not measured and counts as 0: {why}."

@@ -92,6 +92,11 @@ class Run:
         return cls(path, label or path.resolve().name, record_of(path))
 
     @property
+    def where(self) -> str:
+        """The folder, or the file of answers, that a user named."""
+        return str(self.source or self.path)
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Everything that decided the answers."""
         return self.record.get("settings", {})  # type: ignore[no-any-return]

@@ -406,6 +406,17 @@ def test_a_log_that_inspect_wrote_has_the_factors_of_its_variants():
     assert {*result.answers["subject"]} == {"capitals_in_orders/france", "capitals_in_orders/italy"}
 
 
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("log.json", {"eval": {}, "samples": [{"id": 1, "scores": {"match": None}}]}, "inspect_ai does not write"),
+    ("log.json", {"results": {"version": 3, "results": [{"provider": "toy"}]}}, "promptfoo does not write"),
+    ("samples_t.jsonl", {"doc_id": 1, "arguments": [["p", "a"], ["p", "b"]], "filtered_resps": ["a", "b"]},
+     "lm-evaluation-harness does not write"),
+    ("table.json", {"rows": [row("a", "x")]}, "no list of rows"),
+])  # fmt: skip
+def test_a_log_of_another_form_is_refused(tmp_path, name, content, message):
+    refused(message, cs.score, write(tmp_path / name, [content]))
+
+
 def test_one_of_several_readings_is_asked_for_by_its_name(tmp_path):
     scores = {"match": {"value": "C", "answer": "oak"}, "judge": {"value": "I", "answer": "an oak"}}
     path = log(tmp_path / "log.eval", [sample(1, "oak", "oak", "C") | {"scores": scores}])

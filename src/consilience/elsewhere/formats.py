@@ -127,19 +127,34 @@ def frames_in(
 def opened(path: Path) -> tuple[str, Rows]:
     """The program that wrote a file of answers or a folder of logs, and each record with its row.
 
-    ``TABLE`` for any other file; its records, and those of Every Eval Ever, have no row.
+    ``TABLE`` for any other file; its records, and those of Every Eval Ever, have no row. A record
+    that is not as its program writes it raises.
     """
+    form, rows = _opened(path)
+
+    def whole() -> Rows:
+        try:
+            yield from rows
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            found = f"a record that {form} does not write: {reason_of(error)}"
+            raise ConsilienceError(found, where=str(path)) from error
+
+    return form, rows if form == TABLE else whole()
+
+
+def _opened(path: Path) -> tuple[str, Rows]:
     if path.is_dir():
         if samples := sorted(path.rglob("samples_*.jsonl")):
             return "lm-evaluation-harness", lm_eval_rows(samples)
         if files := sorted((*path.rglob("*.eval"), *path.rglob("*.json"))):
             return "inspect_ai", inspect_rows(files)
         raise no_run(path, "run.json, and no logs")
-    names, document = set[str](), read_document(path) if path.suffix == ".json" else None
-    if isinstance(document, Mapping) and "eval" not in document:
-        return "promptfoo", promptfoo_rows(path)
-    if isinstance(document, Mapping) or path.suffix == ".eval":
+    document = read_document(path) if path.suffix == ".json" else None
+    names = {*document} if isinstance(document, Mapping) else set[str]()
+    if "eval" in names or path.suffix == ".eval":
         return "inspect_ai", inspect_rows([path])
+    if "results" in names:
+        return "promptfoo", promptfoo_rows(path)
     if path.suffix == ".jsonl":
         first = next((line for _, line in read_lines(path) if line.strip()), "")
         with suppress(ValueError, AttributeError):  # no object: the reader says where

@@ -520,11 +520,9 @@ def _read(
             found = f"{len(totals)} scores of '{question.item}'"
             expected = f"one for each of {counted(len(choices), 'option')}"
             raise ConsilienceError(found, expected=expected, where=where)
-        elif totals and question.options:
+        elif totals:
             ask = Ask(row["place"], 0, prompt, prompt.answers, prompt.options)
             scored.append((record, ask, totals))
-        elif totals:
-            record["answer"] = choices[int(np.argmax(totals))].text
     if scored:
         asks = [of for _, of, _ in scored]
         every = padded([np.array(of) for *_, of in scored], np.nan)

@@ -282,8 +282,7 @@ def _class_labels(metadata: dict[str, str]) -> dict[str, list[str]]:
 def with_labels(row: dict[str, Any], labels: dict[str, list[str]]) -> dict[str, Any]:
     """A row of a data set with the names of its class labels instead of their numbers."""
     for column, names in labels.items():
-        label = row[column]
-        if isinstance(label, int):
+        if isinstance(label := row.get(column), int):
             row[column] = names[label] if 0 <= label < len(names) else None
     return row
 

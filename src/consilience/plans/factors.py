@@ -15,6 +15,7 @@ from consilience.core.factors import (
     FIRST_TURN,
     LETTERS,
     MOST_CELLS,
+    OF_OPTIONS,
     TURN,
     Factor,
     FactorialDesign,
@@ -59,6 +60,9 @@ def factors_of(
         if name in chosen:
             todo = "Name all its levels after one --vary."
             raise ConsilienceError(f"--vary {name}=... more than once", todo=todo)
+        if name in OF_OPTIONS and not any(one.options for one in questions.items):
+            found, expected = f"--vary {name} of open questions", "questions with options"
+            raise ConsilienceError(found, expected=expected, todo="Leave it out.")
         levels = tuple(getattr(known, name)(value if equals else ""))
         if not any(levels) or (len(levels) < 2 and value in ("", ALL)):
             shown = f": '{levels[0]}'" if any(levels) else ""

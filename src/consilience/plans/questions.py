@@ -435,8 +435,7 @@ def _check_writing(options: ProbeOptions, questions: Questions, factors: Sequenc
     if options.match and not is_judge(options.match):
         rule_of(options.match)  # an unknown one raises
     if options.option_score and (options.generate or all(are_open)):
-        todo = "Leave it out, or leave --generate out."
-        raise ConsilienceError("--option-score of written answers", todo=todo)
+        raise ConsilienceError("--option-score of written answers", todo="Leave it out.")
     is_sampled = any(factor.name == "sample" for factor in factors)
     if is_sampled and not options.temperature:
         found = "--vary sample at temperature 0, where all samples are the same"

@@ -11,14 +11,14 @@ from consilience import measure
 from consilience.analysis.patterns import correlation, pair_table, pattern_table
 from consilience.analysis.task_types import t_test
 from consilience.metrics.differences import compare
+from consilience.metrics.errors import Number
 from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (
     NAN,
     benjamini_hochberg,
     detectable_difference,
-    difference_intervals,
+    difference_interval,
     holm,
-    intervals_of,
     logit_interval,
     mcnemar,
     paired_permutation,
@@ -342,20 +342,22 @@ def test_intervals_by_hand():
     assert low + high == pytest.approx(1)
     assert np.isnan(logit_interval(0.5, 0.0, 9, (0, 1))).all()
     assert np.isnan(logit_interval(0.5, 0.1, 1, (0, 1))).all()
-    ten, exact = np.array([10] * 4), stats.binomtest(0, 10).proportion_ci(method="exact")
-    values_, errors = np.array([0, 1, 0.25, NAN]), np.array([0, 0, 0, NAN])
-    found = intervals_of(values_, errors, ten, (0, 1), proportion=True)
-    assert found[:2] == pytest.approx(np.array([[0, exact.high], [1 - exact.high, 1]]))
-    assert np.isnan(found[2:]).all()
-    assert np.isnan(intervals_of(values_, errors, ten, (0, 1))).all(), "no proportion"
+    high = stats.binomtest(0, 10).proportion_ci(method="exact").high
+    for value, error, ends in (
+        (0, 0, (0, high)),
+        (1, 0, (1 - high, 1)),
+        (0.25, 0, None),
+        (NAN, NAN, None),
+    ):
+        share, other = (Number(value, error, 10, 10, 0, is_share) for is_share in (True, False))
+        assert share.interval((0, 1)) == pytest.approx(ends or (NAN, NAN), nan_ok=True)
+        assert np.isnan(other.interval((0, 1))).all(), "no proportion"
     assert math.isnan(detectable_difference(0.0, 9)) and math.isnan(detectable_difference(NAN, 1))
 
 
 def test_differences_have_one_more_item_in_each_direction():
     """10 equal items: mean 0, mean square 2/12, so 0 -+ t(11) * sqrt(2/12 / 11), as of a logit."""
-    ((low, high),) = difference_intervals(
-        np.zeros(1), np.zeros(1), np.array([10]), (-1, 1), reach=1
-    )
+    low, high = difference_interval(0, 0, 10, (-1, 1), reach=1)
     reach = 2.200985 * math.sqrt(2 / 12 / 11)
     assert (low, high) == pytest.approx((-math.tanh(reach), math.tanh(reach)), abs=1e-6)
 

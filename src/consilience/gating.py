@@ -21,7 +21,7 @@ from consilience.files.write import write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, measure
 from consilience.metrics.registry import DESCRIPTIONS, ENOUGH, label_of
-from consilience.metrics.statistics import NAN, TIE, binomial_intervals
+from consilience.metrics.statistics import NAN, TIE, binomial_interval
 from consilience.probing import counted_by
 from consilience.report.cautions import Known, by_run, cautions
 from consilience.report.export import Displayed, Output, record_of
@@ -143,11 +143,10 @@ class Rule:
             table = table.filter(group=_known(self.group, table["group"].unique(), fault))
         table = table.filter(pl.col("answers") > 0).with_columns(rule=pl.lit(self.text))
         table = table.with_columns((pl.col("right") * pl.col("answers")).round().cast(pl.Int64))
-        bounds = binomial_intervals(table["right"].to_numpy(), table["answers"].to_numpy(), LEVEL)
-        table, share = (
-            table.with_columns(low=bounds[:, 0], high=bounds[:, 1]),
-            self.least / self.size,
-        )
+        counts = table.select("right", "answers").rows()
+        bounds = [binomial_interval(right, answers, LEVEL) for right, answers in counts]
+        share, kinds = self.least / self.size, {"low": pl.Float64, "high": pl.Float64}
+        table = table.hstack(pl.DataFrame(bounds, kinds, orient="row"))
         is_above, is_below = pl.col("low") >= share - TIE, pl.col("high") < share - TIE
         passes = pl.col("right") * self.size >= pl.col("answers") * self.least
         shown = pl.when(is_above).then(pl.lit("at or above")).when(is_below).then(pl.lit("below"))

@@ -16,7 +16,7 @@ from consilience.core.factors import ORIGINAL, Instance
 from consilience.core.items import Ints
 from consilience.core.schemas import Schema
 from consilience.core.text import fold_case, whole_words
-from consilience.metrics.differences import MCNEMAR, SUBJECTS
+from consilience.metrics.differences import MCNEMAR, SUBJECTS, adjusted
 from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers
 from consilience.metrics.registry import Clusters, Grid, Tally, as_labels
@@ -479,8 +479,7 @@ def flip_rows(
         {"first": first, "second": second, "over": over, "level": level, **_numbers(part)}
         for over, level, part in _parts(table, pair[0])
     ]
-    p_holm = pl.col("p").map_batches(lambda of: pl.Series(holm(of.to_list())), pl.Float64)
-    numbers = pl.DataFrame(rows, FLIP_SCHEMA).with_columns(p_holm=p_holm.over("over"))
+    numbers = pl.DataFrame(rows, FLIP_SCHEMA).with_columns(p_holm=adjusted(holm).over("over"))
     names = pl.lit(first).alias("first run"), pl.lit(second).alias("second run")
     return numbers, table.filter(pl.col("flip") != SAME).select(*names, pl.all())
 

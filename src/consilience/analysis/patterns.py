@@ -19,8 +19,9 @@ from consilience.core.errors import ConsilienceError, Protocol, how_to_install
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats, Pattern
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
+from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, checked_answers
-from consilience.metrics.registry import METRICS, Grid, quotient
+from consilience.metrics.registry import METRICS, Grid, Tally, quotient
 from consilience.metrics.statistics import (
     FEW,
     LEVEL,
@@ -28,7 +29,6 @@ from consilience.metrics.statistics import (
     PERMUTATIONS,
     TIE,
     holm,
-    intervals_of,
     logit_interval,
     paired_permutation,
 )
@@ -69,29 +69,21 @@ def pair_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFra
         others = range(1, every.answers.shape[1])
         is_large = every.compared is None and len(others) >= MANY_VARIANTS
         grid = every.only_pairs([(0, at) for at in others]) if is_large else every
-        agreement, bounds = _agreement(grid)
+        both = enumerate(zip(grid.same.T, grid.both.T, strict=True))
+        agreement = estimates({at: Tally.of_hits(grid.subjects, *of) for at, of in both}).values()
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {
             "group": [relation.id] * len(edges),
             "first": grid.pairs[:, 0],
             "second": grid.pairs[:, 1],
             "edit": [edge.kind if edge else None for edge in edges],
-            "agreement": agreement,
-            "low": bounds[:, 0],
-            "high": bounds[:, 1],
+            "agreement": [of.value for of in agreement],
+            "low": [of.low for of in agreement],
+            "high": [of.high for of in agreement],
         }
-        tables.append(pl.DataFrame({**columns, **accuracy_changes(grid)}, schema=PAIRS_SCHEMA))
+        table = pl.DataFrame(columns, {of: PAIRS_SCHEMA[of] for of in columns})
+        tables.append(table.hstack(accuracy_changes(grid)))
     return pl.concat(tables)
-
-
-def _agreement(grid: Grid) -> tuple[Floats, Floats]:
-    """Agreement (pair,), and the bounds of its interval (pair, 2) by ``metrics.errors``."""
-    hits, sizes = map(grid.subjects.sums, (grid.same, grid.both))
-    total, clusters = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
-    agreement = quotient(hits.sum(axis=0), total)
-    falls = quotient(hits - np.nan_to_num(agreement) * sizes, total - sizes)
-    errors = np.sqrt(quotient(clusters - 1.0, clusters * 1.0) * (falls**2).sum(axis=0))
-    return agreement, intervals_of(agreement, errors, clusters, (0.0, 1.0), proportion=True)
 
 
 def with_changes(patterns: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from consilience.metrics.measure import (
     empty_value,
     is_averaged,
 )
-from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View, quotient
+from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
@@ -34,10 +34,8 @@ from consilience.metrics.statistics import (
     benjamini_hochberg,
     detectable_difference,
     difference_bounds,
-    difference_intervals,
     holm,
     mcnemar,
-    mcnemars,
     paired_permutation,
     sign_flips,
     smallest_p,
@@ -141,37 +139,30 @@ def form_changes(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataF
             firsts = [variants[0] for variants in forms.values()]
             grid = run.views(relation, protocol)["tuples"].only_variants(firsts)
             first, second = ([list(forms)[at] for at in side] for side in grid.pairs.T)
-            names = {"group": [relation.id] * len(first), "first": first, "second": second}
-            table = pl.DataFrame({**names, **accuracy_changes(grid)}, schema=FORM_CHANGE_SCHEMA)
-            tables.append(table)
+            names = pl.DataFrame({"group": relation.id, "first": first, "second": second})
+            tables.append(names.hstack(accuracy_changes(grid)))
     return pl.concat(tables)
 
 
-def accuracy_changes(grid: Grid) -> dict[str, Sequence[object]]:
-    """Columns (``CHANGE_SCHEMA``) with one value for each pair that the grid compares."""
-    (first, second), clusters = grid.pairs.T, grid.subjects
-    one, two = (grid.right[:, side] & grid.both for side in (first, second))
-    moved, total = two * 1.0 - one, grid.both.sum(axis=0)
-    values = np.stack([quotient(side.sum(axis=0), total) for side in (one, two)])
-    change = values[1] - values[0]
-    parts, shares = (clusters.sums(quotient(of, total * 1.0)) for of in (moved, grid.both * 1.0))
-    falls = quotient(parts - change * shares, 1 - shares)
-    p = mcnemars((moved < 0).sum(axis=0), (moved > 0).sum(axis=0))
-    p[total == 0] = NAN
-    with_base = (first == 0) | (second == 0)
-    adjusted = np.full(len(p), NAN)
-    for family in (with_base, ~with_base):
-        adjusted[family] = holm(p[family].tolist())
-    is_there = clusters.sums(grid.both) > 0
-    sizes = is_there.sum(axis=0)
-    spread = np.sqrt((falls**2).sum(axis=0) * quotient(sizes - 1.0, sizes * 1.0))
-    moves = change + falls * (sizes - 1)
-    moves[~is_there] = 0
-    size = np.nansum(np.abs(moves), axis=0)
-    reach = np.where(size > TIE, quotient(np.nansum(moves**2, axis=0), size), 1.0)
-    ends = difference_intervals(change, spread, sizes, (-1.0, 1.0), reach=reach)
-    columns = (*values, change, *ends.T, p, adjusted, total)
-    return dict(zip(CHANGE_SCHEMA, columns, strict=True))
+def accuracy_changes(grid: Grid) -> pl.DataFrame:
+    """A row (``CHANGE_SCHEMA``) for each pair that the grid compares."""
+    rows, index = list[tuple[float, ...]](), Index()
+    for at, pair in enumerate(grid.pairs):
+        one, two = (
+            Tally.of_hits(grid.subjects, grid.right[:, of], grid.both[:, at]) for of in pair
+        )
+        number = errors.of_group([(-1, one), (1, two)], index)
+        ends, p = number.interval((-1.0, 1.0)), mcnemar_test([(one, two)]).p
+        rows.append((one.value, two.value, number.value, *ends, p, NAN, number.n))
+    table = pl.DataFrame(rows, CHANGE_SCHEMA, orient="row")
+    with_base = pl.lit(pl.Series((grid.pairs == 0).any(axis=1)))
+    return table.with_columns(p_holm=adjusted(holm).over(with_base))
+
+
+def adjusted(adjust: Callable[[Sequence[float]], list[float]], p: pl.Expr | None = None) -> pl.Expr:
+    """The column ``p``, or other p, adjusted together."""
+    p = pl.col("p") if p is None else p
+    return p.map_batches(lambda of: pl.Series(adjust(of.to_list())), pl.Float64)
 
 
 def compare(
@@ -348,11 +339,7 @@ def _adjusted_over_groups(table: pl.DataFrame, suite: Suite) -> pl.DataFrame:
     within = pl.when(of_groups).then(pl.concat_str("kind", "level")).otherwise("group")
     family: list[str | pl.Expr] = ["metric", of_groups.alias("of_groups"), within.alias("within")]
     p = pl.when(is_tested).then("p").otherwise(NAN)
-
-    def adjusted(adjust: Callable[[Sequence[float]], list[float]]) -> pl.Expr:
-        values = p.map_batches(lambda of: pl.Series(adjust(of.to_list())), pl.Float64)
-        return values.over(family)
-
-    table = table.with_columns(p_holm=adjusted(holm), q_value=adjusted(benjamini_hochberg))
+    p_holm, q_value = (adjusted(by, p).over(family) for by in (holm, benjamini_hochberg))
+    table = table.with_columns(p_holm=p_holm, q_value=q_value)
     parts = [rows for _, rows in table.group_by(family, maintain_order=True)]
     return pl.concat(parts) if parts else table

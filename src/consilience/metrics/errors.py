@@ -24,9 +24,10 @@ from consilience.metrics.statistics import (
     LEVEL,
     NAN,
     TIE,
-    difference_intervals,
-    intervals_of,
-    logit_intervals,
+    Bounds,
+    binomial_interval,
+    difference_interval,
+    logit_interval,
     with_two_more,
 )
 
@@ -61,21 +62,26 @@ class Number:
     move: float = NAN  # How far those items differ that differ between the runs; NaN of none
     phrasings: Phrasings | None = None  # What other phrasings add; None where it is not known
 
-    def interval(self, bounds: tuple[float, float], level: float = LEVEL) -> tuple[float, float]:
-        """The bounds of its interval (``statistics.intervals_of`` and ``difference_intervals``).
+    def interval(self, bounds: Bounds, level: float = LEVEL) -> Bounds:
+        """The bounds of its interval (``logit_interval``, of a difference ``difference_interval``).
+
+        Where nothing varies there is none (NaN), with one exception: a proportion that is 0 or 1
+        has the exact binomial interval of 0 or n of n clusters. NaN too of fewer than two clusters.
 
         Of a number above chance the lower bound is also that of one more item which agrees by
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
         """
-        numbers = np.array([self.value]), np.array([self.error]), np.array([self.clusters])
+        value, error, clusters = self.value, self.error, self.clusters
         if self.part:
             move = bounds[1] if math.isnan(self.move) else self.move
             if len(self.by_group) < 2:
-                ends = difference_intervals(*numbers, bounds, level, reach=move)
-                return float(ends[0, 0]), float(ends[0, 1])
-            numbers[1][:] = math.hypot(self.error, self.part * move, self.part * move)
-        ends = intervals_of(*numbers, bounds, proportion=self.is_proportion, level=level)
-        low, high = ends[0].tolist()
+                return difference_interval(value, error, clusters, bounds, level, reach=move)
+            error = math.hypot(error, self.part * move, self.part * move)
+        is_end = min(abs(value), abs(value - 1)) <= TIE and error <= TIE and clusters > 1
+        if self.is_proportion and is_end:
+            low, high = binomial_interval(round(value * clusters), clusters, level)
+        else:
+            low, high = logit_interval(value, error, clusters, bounds, level)
         if self.lower is not None:
             least, _ = self.lower.interval(bounds, level)
             if self.value > bounds[1] - TIE:
@@ -83,23 +89,17 @@ class Number:
             low = min(low, least)  # NaN where nothing varies
         return low, high
 
-    def interval_over_phrasings(
-        self, bounds: tuple[float, float], level: float = LEVEL
-    ) -> tuple[float, float]:
+    def interval_over_phrasings(self, bounds: Bounds, level: float = LEVEL) -> Bounds:
         """The bounds with phrasings as a sample, too; at least as far as those of ``interval``."""
         if self.phrasings is None:
             return NAN, NAN
         of_items = self.interval(bounds, level)
-        middle, square, clusters = self.value, self.error**2, self.clusters
+        clusters, middle, error = self.clusters, self.value, self.error
         if self.part and len(self.by_group) < 2:
             move = bounds[1] if math.isnan(self.move) else self.move
-            number = np.array([middle]), np.array([self.error]), np.array([clusters])
-            of_more = with_two_more(*number, move)
-            clusters, middle, error = (of[0].item() for of in of_more)
-            square = error**2
-        variance, freedom = self.phrasings.beside(square, clusters)
-        number = np.array([middle]), np.array([math.sqrt(variance)]), np.array([freedom + 1])
-        low, high = logit_intervals(*number, bounds, level)[0].tolist()
+            clusters, middle, error = with_two_more(middle, error, clusters, move)
+        variance, freedom = self.phrasings.beside(error**2, clusters)
+        low, high = logit_interval(middle, math.sqrt(variance), freedom + 1, bounds, level)
         return float(np.fmin(low, of_items[0])), float(np.fmax(high, of_items[1]))
 
     def p_over_phrasings(self) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import bdtr, betaincinv, expit, logit, stdtrit
 
-from consilience.core.items import Floats, Ints
+from consilience.core.items import Floats
 
 NAN = float("nan")
 
@@ -21,105 +22,69 @@ TIE = 1e-12  # Values that differ by less are the same
 POWER = 0.8  # The probability with which the minimum detectable difference is detected
 
 
-def intervals_of(
-    values: Floats,
-    errors: Floats,
-    clusters: Ints,
-    bounds: tuple[float, float],
-    *,
-    proportion: bool = False,
-    level: float = LEVEL,
-) -> Floats:
-    """Low and high bounds (number, 2) for ``values`` with standard ``errors``.
-
-    ``logit_intervals``. Where nothing varies there is no interval (NaN), with one exception: a
-    ``proportion`` that is 0 or 1 has the exact binomial interval (Clopper-Pearson) of 0 or n of n
-    clusters. NaN too with fewer than two clusters.
-    """
-    ends = logit_intervals(values, errors, clusters, bounds, level)
-    if proportion:
-        is_end = np.minimum(np.abs(values), np.abs(values - 1)) <= TIE
-        exact = is_end & (clusters > 1) & (errors <= TIE)
-        hits = np.round(values[exact] * clusters[exact])
-        ends[exact] = binomial_intervals(hits, clusters[exact], level)
-    return ends
+Bounds = tuple[float, float]  # Of an interval, or of the values that a number can have
 
 
-def binomial_intervals(hits: Ints | Floats, totals: Ints, level: float = LEVEL) -> Floats:
-    """The exact bounds (number, 2) of the shares of ``hits`` (Clopper and Pearson 1934).
+def binomial_interval(hits: int, total: int, level: float = LEVEL) -> Bounds:
+    """The exact bounds of the share of ``hits`` (Clopper and Pearson 1934).
 
     The shares with which so many hits or more, and so many or fewer, have the probability ``(1 -
     level) / 2``; 0 of 10 at 95 %: 0 to 0.308.
     """
-    tail, misses = (1 - level) / 2, totals - hits
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, tail), 0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - tail), 1)
-    return np.stack([low, high], axis=1)
-
-
-def logit_interval(
-    value: float, error: float, clusters: int, bounds: tuple[float, float], level: float = LEVEL
-) -> tuple[float, float]:
-    """``logit_intervals`` of one number."""
-    of = (np.array([value]), np.array([error]), np.array([clusters]))
-    ((low, high),) = logit_intervals(*of, bounds, level).tolist()
+    tail, misses = (1 - level) / 2, total - hits
+    low = float(betaincinv(hits, misses + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, misses, 1 - tail)) if misses else 1.0
     return low, high
 
 
-def logit_intervals(
-    values: Floats, errors: Floats, clusters: Ints | Floats, bounds: tuple[float, float],
-    level: float,
-) -> Floats:  # fmt: skip
-    """The t intervals (number, 2) of ``clusters`` - 1 degrees of freedom on the logit scale.
+def logit_interval(
+    value: float, error: float, clusters: float, bounds: Bounds, level: float = LEVEL
+) -> Bounds:
+    """The bounds of the t interval of ``clusters`` - 1 degrees of freedom on the logit scale.
 
     With ``x = (value - least) / (greatest - least)``: the bounds are those of
     ``logit(x) +- t * error / (greatest - least) / (x (1 - x))``. Between -1 and 1 this is Fisher's
     z. NaN where nothing varies (``error`` 0) and for a value at its own bound.
     """
     least, width = bounds[0], bounds[1] - bounds[0]
-    ends = np.full((len(values), 2), NAN)
-    shares = (values - least) / width
-    known = (shares > 0) & (shares < 1) & (errors > TIE) & (clusters > 1)
-    shares, errors, clusters = shares[known], errors[known], clusters[known]
-    reach = -stdtrit(clusters - 1, (1 - level) / 2) * errors / width / (shares * (1 - shares))
-    middle = logit(shares)
-    ends[known] = least + width * expit(np.stack([middle - reach, middle + reach], axis=1))
-    return ends
+    share = (value - least) / width
+    if not (0 < share < 1 and error > TIE and clusters > 1):
+        return NAN, NAN
+    reach = -stdtrit(clusters - 1, (1 - level) / 2) * error / width / (share * (1 - share))
+    middle = logit(share)
+    return least + width * float(expit(middle - reach)), least + width * float(
+        expit(middle + reach)
+    )
 
 
-def difference_intervals(
-    values: Floats,
-    errors: Floats,
-    clusters: Ints,
-    bounds: tuple[float, float],
-    level: float = LEVEL,
-    *,
-    reach: Floats | float,
-) -> Floats:
-    """Low and high bounds (number, 2) for paired differences with standard ``errors``.
+def difference_interval(
+    value: float, error: float, clusters: int, bounds: Bounds, level: float = LEVEL, *, reach: float
+) -> Bounds:
+    """The bounds of the interval of a paired difference with the standard ``error``.
 
-    ``logit_intervals`` of the clusters and two more: one moves by ``reach`` up, one down (Agresti
+    ``logit_interval`` of the clusters and two more: one moves by ``reach`` up, one down (Agresti
     and Min 2005). Where few items differ between two runs, these do not show how many may.
     Runs with the same answers have an interval, too. NaN with fewer than two clusters.
     """
-    more, middle, spread = with_two_more(values, errors, clusters, reach)
-    ends = logit_intervals(middle, spread, more, bounds, level)
-    ends[clusters < 2] = NAN
-    return np.stack([np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)], axis=1)
+    if clusters < 2:
+        return NAN, NAN
+    more, middle, spread = with_two_more(value, error, clusters, reach)
+    low, high = logit_interval(middle, spread, more, bounds, level)
+    return min(low, value), max(high, value)
 
 
 def with_two_more(
-    values: Floats, errors: Floats, clusters: Ints, reach: Floats | float
-) -> tuple[Ints, Floats, Floats]:
-    """Clusters, values and errors with two more clusters, of which one moves up and one down."""
+    value: float, error: float, clusters: int, reach: float
+) -> tuple[int, float, float]:
+    """Clusters, value and error with two more clusters, of which one moves up and one down."""
     more = clusters + 2
-    middle = values * clusters / more
-    squares = errors**2 * clusters * (clusters - 1) + clusters * (values - middle) ** 2
-    squares = squares + (reach - middle) ** 2 + (reach + middle) ** 2
-    return more, middle, np.sqrt(squares / (more * (more - 1)))
+    middle = value * clusters / more
+    squares = error**2 * clusters * (clusters - 1) + clusters * (value - middle) ** 2
+    squares += (reach - middle) ** 2 + (reach + middle) ** 2
+    return more, middle, math.sqrt(squares / (more * (more - 1)))
 
 
-def difference_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def difference_bounds(bounds: Bounds) -> Bounds:
     """The bounds of a difference of two values within ``bounds``."""
     width = bounds[1] - bounds[0]
     return -width, width
@@ -152,27 +117,21 @@ def smallest_p(clusters: int) -> float:
 
 
 def mcnemar(first_only: int, second_only: int, *, mid: bool = False) -> float:
-    """``mcnemars`` of one pair of counts.
+    """Exact McNemar test (1947): the two-sided binomial p of the items that only one run has right.
+
+    1 where there is none. ``mid``: the mid-p, which counts the observed counts half: it finds 5 %
+    of equal models with few items, too, where the exact test finds fewer (Fagerland, Lydersen and
+    Laake 2013).
 
     >>> mcnemar(1, 9)  # 2 * (1 + 10) / 2**10
     0.021484375
     """
-    return float(mcnemars(np.array([first_only]), np.array([second_only]), mid=mid)[0])
-
-
-def mcnemars(first_only: Ints, second_only: Ints, *, mid: bool = False) -> Floats:
-    """Exact McNemar tests (1947): two-sided binomial p of the items that only one run has right.
-
-    ``first_only`` and ``second_only`` (test,) count the items that only one of them has right. 1
-    where there is none. ``mid``: the mid-p, which counts the observed counts half: it finds 5 % of
-    equal models with few items, too, where the exact test finds fewer (Fagerland, Lydersen and
-    Laake 2013).
-    """
-    fewer, differ = np.minimum(first_only, second_only), first_only + second_only
-    p = 2 * bdtr(fewer, differ, 0.5)
-    if mid:
-        p = p - (bdtr(fewer, differ, 0.5) - np.where(fewer > 0, bdtr(fewer - 1, differ, 0.5), 0))
-    return np.where(differ > 0, np.minimum(p, 1.0), 1.0)
+    fewer, differ = min(first_only, second_only), first_only + second_only
+    if not differ:
+        return 1.0
+    tail = float(bdtr(fewer, differ, 0.5))
+    below = float(bdtr(fewer - 1, differ, 0.5)) if fewer else 0.0
+    return min(1.0, tail + below if mid else 2 * tail)
 
 
 def paired_permutation(differences: Sequence[float]) -> float:

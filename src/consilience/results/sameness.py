@@ -19,7 +19,7 @@ from consilience.metrics.definitions import label_kappa
 from consilience.metrics.errors import RANGE, Estimate, Index, Number
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import Clusters, Grid, Places, Tally
-from consilience.metrics.statistics import TIE, binomial_intervals
+from consilience.metrics.statistics import TIE, binomial_interval
 from consilience.options.commands import is_judge
 from consilience.probing import noise_floor_of
 from consilience.report.table import Column, Kind, Table, Value, number_text
@@ -62,7 +62,7 @@ def share(tally: Tally) -> Estimate:
     questions in which all do than none would.
     """
     found = estimate_of(number := errors.of_group([(1, tally)], Index()), RANGE)
-    unseen = binomial_intervals(np.zeros(1), np.array([max(1, number.clusters)]), LEVEL)[0, 1]
+    unseen = binomial_interval(0, max(1, number.clusters), LEVEL)[1]
     low, high = (
         (0, 1) if math.isnan(found.low) else (found.low, max(found.high, found.value + unseen))
     )

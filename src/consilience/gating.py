@@ -15,6 +15,7 @@ import polars as pl
 
 from consilience.analysis.examples import item_agreement
 from consilience.core.errors import ConsilienceError, Protocol, unknown_name
+from consilience.core.schemas import WAS_ASKED
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
 from consilience.files.write import write_whole
@@ -362,8 +363,7 @@ class Gate(Displayed):
 
 def _asked(answers: pl.DataFrame) -> pl.DataFrame:
     """The queries that were asked (group, item)."""
-    was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    return answers.filter(was_asked).select(pl.col("group", "item").cast(pl.String))
+    return answers.filter(WAS_ASKED).select(pl.col("group", "item").cast(pl.String))
 
 
 def _asked_again(answers: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:

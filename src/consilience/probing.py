@@ -24,7 +24,7 @@ from consilience.core.errors import (
     reason_of,
     shortened,
 )
-from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS
+from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS, WAS_ASKED
 from consilience.core.text import counted, duration, evenly, spread
 from consilience.metrics.differences import form_changes
 from consilience.metrics.errors import estimates
@@ -448,9 +448,8 @@ def asked_variants(answers: CheckedAnswers) -> dict[str, tuple[int, int]]:
 
     An item that was left out in some variant counts with those that others were asked in.
     """
-    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
     variant, rows = pl.col("variant_index"), answers.coded.lazy()
-    most = rows.filter(is_asked).group_by("group").agg(most=variant.n_unique())
+    most = rows.filter(WAS_ASKED).group_by("group").agg(most=variant.n_unique())
     of_items = rows.group_by("group", "item").agg(fewest=pl.len())
     sizes = of_items.group_by("group").agg(pl.col("fewest").min(), whole=pl.col("fewest").max())
     sizes = sizes.join(most, on="group").with_columns(most=pl.min_horizontal("most", "whole"))

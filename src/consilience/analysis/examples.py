@@ -14,7 +14,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.factors import ORIGINAL, Instance
 from consilience.core.items import Ints
-from consilience.core.schemas import Schema
+from consilience.core.schemas import WAS_ASKED, Schema
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.differences import MCNEMAR, SUBJECTS, adjusted
 from consilience.metrics.errors import estimates
@@ -59,9 +59,8 @@ def item_agreement(answers: Answers, suite: Suite, protocol: Protocol) -> pl.Dat
         columns = {"same": grid.n_same, "pairs": grid.n_both, "first": first, "second": second}
         counted = pl.DataFrame({"key": of_row["key"].unique().sort(), **columns})
         table = of_row.join(counted, on="key", how="left", maintain_order="left")
-        was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
         is_right = (pl.col("answer") == pl.col("gold")).fill_null(value=False)
-        asked = as_labels(rows.filter(was_asked), relation.design).group_by("item")
+        asked = as_labels(rows.filter(WAS_ASKED), relation.design).group_by("item")
         counts = asked.agg(right=is_right.mean(), answers=pl.len())
         table = table.join(counts, on="item", how="left", maintain_order="left")
         table = table.with_columns(pl.col("answers").fill_null(0), group=pl.lit(relation.id))
@@ -262,8 +261,7 @@ def _replies(answers: CheckedAnswers) -> pl.DataFrame:
         else pl.lit(None, dtype=kind).alias(name)
         for name, kind in more.items()
     ]
-    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    table = table.with_columns(columns).filter(is_asked)
+    table = table.with_columns(columns).filter(WAS_ASKED)
     table = table.with_columns(pl.col("answer").fill_null(NOTHING))
     key = ["group", "item"]
     facts = table.select(*key, "subject", "gold").unique(maintain_order=True)
@@ -450,9 +448,8 @@ def _outcomes(run: CheckedAnswers) -> pl.DataFrame:
     answer. It is null of an answer that is none of the options or labels, and without an answer.
     """
     tables, golds = [], golds_of(run)
-    is_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
     for group in run.relations:
-        rows = run.rows(group.id).filter(is_asked)
+        rows = run.rows(group.id).filter(WAS_ASKED)
         coded = as_labels(rows, group.design)
         right = (coded["answer"] == coded["gold"]).fill_null(value=False)
         code = pl.when(coded["answer"].is_not_null()).then("answer")

@@ -14,6 +14,7 @@ from consilience.analysis.rules import parsed
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import LETTERS
 from consilience.core.items import Floats
+from consilience.core.schemas import WAS_ASKED
 from consilience.files.read import Problems, read_rows
 from consilience.files.rows import Column, line, raise_all, read_table
 from consilience.metrics.errors import estimates
@@ -54,8 +55,7 @@ def verdicts_of(run: Run) -> Verdicts:
 
     An answer that is no option, such as a tie that is none, gives no label.
     """
-    was_asked = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    rows = run.answers.filter(was_asked)
+    rows = run.answers.filter(WAS_ASKED)
     if "gold_option" not in rows.columns or rows["gold_option"].null_count() or not len(rows):
         expected = "a run of questions that all have options: two replies, or labels"
         raise ConsilienceError("no judge", expected=expected, where=run.where)

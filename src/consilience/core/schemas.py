@@ -52,6 +52,9 @@ it is the same for all of a group: of facts and sentence pairs.
 
 REASONS = ("excluded", "error")  # The columns that say why there is no answer
 
+WAS_ASKED = pl.col("answer").is_not_null() | pl.col("excluded").is_null()
+"""Whether the query of a row of answers was asked, with or without an answer."""
+
 SEVERAL_TOKENS = "split into"  # In ``excluded``: the gold is several tokens of the model
 OVER_PHRASINGS = ("low_phrasings", "high_phrasings")
 NOISE_FLOOR = "noise_floor"  # The metric: the share of answers of a sample that changed

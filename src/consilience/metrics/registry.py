@@ -14,6 +14,7 @@ import polars as pl
 from consilience.core.errors import Protocol
 from consilience.core.factors import LETTERS, Counted, Design, VariantPair
 from consilience.core.items import Bools, Floats, Ints
+from consilience.core.schemas import WAS_ASKED
 from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Relation
 
@@ -357,8 +358,8 @@ def grids(answers: pl.DataFrame, relation: Relation, protocol: Protocol) -> dict
     subjects, of which the last row wins, without the variants whose article before the object does
     not fit the gold; every pair of variants counts once.
     """
-    design, asked = relation.design, pl.col("answer").is_not_null() | pl.col("excluded").is_null()
-    answers, item = as_labels(answers, design).with_columns(asked=asked), pl.col("item")
+    design, item = relation.design, pl.col("item")
+    answers = as_labels(answers, design).with_columns(asked=WAS_ASKED)
     places = {fact.item: at for at, fact in enumerate(relation.facts)}
     place = item.cast(pl.String).replace_strict(places, default=None, return_dtype=pl.Int64)
     answers = answers.sort(place, nulls_last=True, maintain_order=True) if places else answers

@@ -49,7 +49,7 @@ WORDS = {
     "PARAREL": "--suite pararel",
     "MRPC": f"--task mrpc --train {SHARED}/data/glue/mrpc/train.tsv --validation "
     f"{SHARED}/data/glue/mrpc/validation.tsv --max-length 64 --limit 64 --epochs 1 "
-    "--batch-size 16 --learning-rate 1e-4 --seeds 0,1",
+    "--batch-size 16 --learning-rate 1e-4",
 }
 """What stands for itself in the commands."""
 
@@ -96,7 +96,7 @@ improve-vote: improve MASKED --loss vote TRAIN --out improved-vote
 pararel-majority-{strict,published}: probe PARAREL --model baseline:majority --protocol {} OUT
 pararel-masked: probe MASKED PARAREL --groups P36,P37,P413 --limit 60 OUT
 score-pararel: score pararel-masked PARAREL --protocol strict
-finetune: finetune --model packaged:minilm MRPC --out classifiers
+finetune-{0,1}: finetune --model packaged:minilm MRPC --seed {} --out classifiers
 pairs-{0,1}: PAIRS --model classifiers/seed-{}/mrpc --perturbations all --limit 60 OUT
 pairs-compare: compare pairs-0 pairs-1
 pairs-writer: PAIRS --model packaged:smollm2 --generate --limit 5 OUT

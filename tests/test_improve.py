@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from threading import Thread
 
-import polars as pl
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
@@ -34,7 +33,7 @@ from consilience.train.consistency import (
     vote_loss,
     words_of,
 )
-from consilience.train.improvement import over_seeds, seed_table, train_and_measure
+from consilience.train.improvement import train_and_measure
 
 TEXTS = ("The capital of [X] is [Y].", "[Y] is the capital of [X].", "[X]'s capital is [Y].")
 PATTERNS = tuple(map(Pattern, TEXTS))
@@ -48,7 +47,7 @@ def relation(id_, subjects="abcdefghijkl"):
 SUITE = Suite("hand", tuple(map(relation, ("A", "B", "C", "D"))), "strict")
 OPTIONS = ImproveOptions(
     model="model", suite="suite", train_groups=("A", "B"), validation_groups=("C",), loss="pairs", train_facts=8, batch_size=4, epochs=4,
-    learning_rate=3e-3, seeds=(42,),
+    learning_rate=3e-3,
 )  # fmt: skip
 
 
@@ -115,7 +114,7 @@ def test_the_vote_by_hand():
 
 
 def steps_of(model, suite=SUITE, lines=(), **change):
-    change = {"train_groups": ("A",), "epochs": 2, "seeds": (1,), **change}
+    change = {"train_groups": ("A",), "epochs": 2, "seed": 1, **change}
     return Steps(training("model", suite, lines, **change), model)
 
 
@@ -131,7 +130,7 @@ def test_every_fact_is_in_one_step_of_an_epoch_and_relations_take_turns(bert):
         for epoch in (read[:4], read[4:]):
             assert len({text for texts in epoch[at::2] for text in texts}) == 8
     one, again = steps_of(bert), steps_of(bert)
-    other = steps_of(bert, seeds=(2,))
+    other = steps_of(bert, seed=2)
     assert one[3]["input_ids"].equal(again[3]["input_ids"])
     assert not one[3]["input_ids"].equal(other[3]["input_ids"])
 
@@ -372,14 +371,12 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     assert record.stat().st_mtime_ns == stamp
     assert repr(again.facts) == repr(result.facts)
     refused("another run: its train_facts is 8, now asked is 4", train, spec, out, train_facts=4)
-    other = {"weight": 2.0, "seeds": (43, 42)}
-    refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, **other)
+    refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, weight=2.0)
     refused("another run: its weight", train, spec, out, weight=2.0, dry_run=True)
-    refused("another run: its limit is", train, spec, out, limit=1, seeds=(42, 43))
+    refused("another run: its limit is", train, spec, out, limit=1)
     assert {path.name for path in out.iterdir()} == {"before", "seed-42"}, "nothing was trained"
-    for text in ("[]", "{", "7", json.dumps({"settings": {}})):
-        record.write_text(text)
-        refused(r"training\.json: not the record of a training", train, spec, out)
+    record.write_text("{")
+    refused(r"training\.json:1: not JSON", train, spec, out)
 
 
 @pytest.mark.parametrize(("family", "change"), cases("trainings"))
@@ -436,10 +433,6 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
         refused("several processes; expected one. Run the", train, spec, tmp_path / "two")
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": False}, raising=False)
-        found = "--bf16 on a processor without instructions for it; expected a GPU"
-        refused(found, train, spec, tmp_path / "slow", bf16=True, device="cpu")
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 
@@ -494,28 +487,13 @@ def test_one_command_trains_measures_and_shows_the_cost(consilience, command, tm
     exec(f"from transformers import pipeline\n{load.strip()}", names)
     assert names["model"]("Rome is [MASK].")[0]["token_str"]
     document = json.loads(output(consilience, *command, "--json"))
-    (outcome,) = document["outcomes"]
-    assert {"accuracy", "consistency", "consistent_accuracy"} <= set(outcome["validation"])
+    assert {"accuracy", "consistency", "consistent_accuracy"} <= set(document["validation"])
     (text,) = [row for row in document["harm"] if row["what"].startswith("Perplexity")]
     assert min(text["before"], text["after"]) > 1
-    assert document["model"] == outcome["model"]
-    (row,) = [row for row in outcome["after"] if (row["group"], row["metric"]) == ("D", "accuracy")]
-    assert row["n"] == 9
-
-
-def test_differences_of_several_seeds_have_means():
-    """Accuracy rises by 10, 20 and 60 points: by 30, with s = sqrt(.07), and t of 2 degrees 4.30."""
-    row = {"metric": "accuracy", "over": "mean", "group": "", "kind": "whole", "level": ""}
-    compared = [
-        pl.DataFrame([row | {"difference": rise}, row | {"metric": "f1", "difference": 1.0}])
-        for rise in (0.1, 0.2, 0.6)
+    (row,) = [
+        row for row in document["after"] if (row["group"], row["metric"]) == ("D", "accuracy")
     ]
-    means = over_seeds(compared, SUITE)
-    (row,) = means.to_dicts()
-    assert (row["value"], row["std"], row["runs"]) == pytest.approx((0.3, 0.07**0.5, 3))
-    assert row["high"] == pytest.approx(0.3 + 4.302653 * (0.07 / 3) ** 0.5)
-    ((name, mean, _),) = seed_table(means, 3).grid()
-    assert (name.value, mean.value, mean.high) == ("Accuracy", pytest.approx(0.3), row["high"])
+    assert row["n"] == 9
 
 
 def test_a_folder_belongs_to_the_weights_of_its_training(model_folder, tmp_path):
@@ -555,7 +533,7 @@ def test_a_training_without_out_has_a_folder_for_its_settings(monkeypatch):
     options = ImproveOptions(
         model="org/name", suite="mini", train_groups=("capital",), validation_groups=("currency",)
     )
-    changes = ({}, {"device": "cpu"}, {"seeds": (1,)}, {"limit": 3})
+    changes = ({}, {"device": "cpu"}, {"seed": 1}, {"limit": 3})
     for change in changes:
         improvement.improve(replace(options, **change))
     assert folders[0].parent.name == "runs"

@@ -408,8 +408,8 @@ def improve(options: declared.ImproveOptions) -> Output:
 def finetune(options: declared.FinetuneOptions) -> Output:
     """Fine-tune a classifier of sentence pairs (CALUM, Section 4.3).
 
-    The best checkpoint of each seed is saved as --out/seed-N/TASK. Rerun the same command to
-    resume an interrupted run.
+    The best checkpoint is saved as --out/seed-N/TASK. Rerun the same command to resume an
+    interrupted run.
     """
     from consilience.train import classifiers
     return classifiers.finetune(options, options.progress)

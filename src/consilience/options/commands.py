@@ -376,8 +376,7 @@ class ImproveOptions(Options):
         min=0, is_rare=True)] = None
     validation_facts: Annotated[int, Option(
         "Facts or questions of each validation group, at most.", min=1, is_rare=True)] = 200
-    seeds: Annotated[Sequence[int], Option(
-        "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (42,)
+    seed: Annotated[int, Option("Seed of the training.", "N", min=0, max=2**32 - 1)] = 42
     limit: Annotated[int | None, Option(
         "Facts or questions of each measured group, at most.", min=1, short="-n")] = None
     also: Annotated[Sequence[str], Option("Measure these suites, too.", "S,S")] = ()
@@ -399,10 +398,9 @@ class FinetuneOptions(Options):
     out: Annotated[FilePath, Option(
         "Write the models to this folder, as seed-N/TASK.", "DIR", "-o")]
     with_task: Annotated[Sequence[str] | None, Option(
-        "Train another task too: mrpc=TRAIN or mrpc=TRAIN,VALIDATION.", "T=F", is_repeated=True,
-        is_rare=True, joins=",")] = None
-    seeds: Annotated[Sequence[int], Option(
-        "Train with each of these seeds.", "N,N", min=0, max=2**32 - 1)] = (0, 1, 2, 3, 4)
+        "Train another task too: mrpc=TRAIN.", "T=F", is_repeated=True, is_rare=True, joins=",",
+        pattern="[^=]+=.+")] = None
+    seed: Annotated[int, Option("Seed of the training.", "N", min=0, max=2**32 - 1)] = 0
     learning_rate: Annotated[float, Option("The highest learning rate.", "R", min=0)] = 1e-05
     batch_size: Annotated[int, Option("Pairs in a batch.", min=1)] = 64
     epochs: Annotated[int, Option("How often each pair is read.", min=1)] = 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -86,11 +87,12 @@ def trained_and_asked(
         others = [other for other in VARIANTS[variant] if other != task]
         options = FinetuneOptions(
             model=recipe.models[model], task=task, train=source_of(work, task, "train")[0],
-            validation=held_out, seeds=SEEDS, out=folder / "model", device=work.options.device,
+            validation=held_out, out=folder / "model", device=work.options.device,
             with_task=[f"{name}={source_of(work, name, 'train')[0]}" for name in others] or None,
         )  # fmt: skip
-        made = work.call("finetune", finetune, options)
-        work.note(subject, made.cautions if made else ())
+        for seed in SEEDS:
+            made = work.call("finetune", finetune, replace(options, seed=seed))
+            work.note(subject, made.cautions if made else ())
         of_seed = (f"seed-{seed}" for seed in SEEDS)
         models = {folder / "run" / one: str(folder / "model" / one / task) for one in of_seed}
     more = {"suite": task, "data": held_out, "generate": row in WRITERS}

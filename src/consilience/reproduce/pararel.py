@@ -261,8 +261,8 @@ def _improve(
     folder = work.folder_of(row, "pararel-improve") / part
     options = ImproveOptions(
         model=recipe.models[row], suite="pararel", train_groups=TRAIN,
-        validation_groups=VALIDATION, seeds=(SEED,), out=folder, device=work.options.device,
+        validation_groups=VALIDATION, seed=SEED, out=folder, device=work.options.device,
         **{"loss": "pairs", **more},
     )  # fmt: skip
     made: Any = work.call("improve", improve, options)
-    return folder, made.facts["outcomes"][0]["validation"] if made else {}
+    return folder, made.facts["validation"] if made else {}

@@ -22,9 +22,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from consilience.core.errors import OTHER_OUT, ConsilienceError, Progress, reason_of
+from consilience.core.errors import ConsilienceError, Progress
 from consilience.core.provenance import versions
-from consilience.files.read import parse_json
+from consilience.files.read import parse_json, read_document
 from consilience.files.write import (
     is_disk_full,
     locked,
@@ -58,14 +58,9 @@ class TrainingFolder:
         if not path.exists():
             refuse_occupied(self.path, "a new folder, or that of a training")
             return {}
-        try:
-            record: dict[str, Any] = parse_json(path.read_bytes())
-            settings, is_finished = record["settings"], record["finished"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            found = f"not the record of a training: {reason_of(error)}"
-            todo = f"Restore it. {OTHER_OUT}, or remove the folder, to train again."
-            raise ConsilienceError(found, where=str(path), todo=todo) from error
-        if not is_finished and not any(self.path.glob("checkpoint*")):
+        record: dict[str, Any] = read_document(path)
+        settings = record["settings"]
+        if not record["finished"] and not any(self.path.glob("checkpoint*")):
             return {}
         same = {name: settings.get(name) for name in free}
         refuse_other_run(settings, json.loads(json.dumps(self.settings)) | same, self.path)
@@ -134,7 +129,7 @@ class BatchTrainer(Trainer):
         tokenizer: PreTrainedTokenizerBase | None = None,
         **arguments: Any,
     ) -> None:
-        """``interval``: updates between two validations; the first of ``options.seeds`` counts.
+        """``interval``: updates between two validations.
 
         One accelerator is used: torch's DataParallel cannot split a batch that is one item of its
         data set.
@@ -142,7 +137,7 @@ class BatchTrainer(Trainer):
         is_on_cpu = options.device.startswith("cpu") or not torch.accelerator.is_available()
         args = TrainingArguments(
             output_dir=str(folder), per_device_train_batch_size=1, num_train_epochs=1,
-            learning_rate=options.learning_rate or 0.0, seed=options.seeds[0], bf16=options.bf16,
+            learning_rate=options.learning_rate or 0.0, seed=options.seed, bf16=options.bf16,
             train_sampling_strategy="sequential", lr_scheduler_type="linear", max_grad_norm=1.0,
             optim="adamw_torch_fused", eval_strategy="steps", save_strategy="steps",
             eval_steps=interval, save_steps=interval, logging_steps=interval, save_total_limit=2,
@@ -253,15 +248,8 @@ def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) ->
 
 
 def refuse_device(options: ImproveOptions | FinetuneOptions) -> None:
-    """Refuse a missing device, several processes, and ``--bf16`` that no instruction multiplies.
-
-    A training has one device. A torch that does not tell instructions passes.
-    """
-    device = find_device(options.device)
-    known: Any = getattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})()
-    if options.bf16 and device.type == "cpu" and not any(known[of] for of in known if "bf16" in of):
-        found = "--bf16 on a processor without instructions for it"
-        raise ConsilienceError(found, expected="a GPU", todo="Leave it out.")
+    """Refuse a missing device, and several processes: a training has one device."""
+    find_device(options.device)
     if get_int_from_env(["WORLD_SIZE"], 1) > 1:  # as torchrun and accelerate set it
         todo = "Run the command without `accelerate launch` or `torchrun`."
         raise ConsilienceError("several processes", expected="one", todo=todo)

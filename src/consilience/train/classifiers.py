@@ -1,4 +1,4 @@
-"""Training classifiers of sentence pairs, with several seeds: the command ``finetune``.
+"""Training classifiers of sentence pairs: the command ``finetune``.
 
 A form of a pair is one or two texts with an indicator before each sentence (CALUM, Section 4.3).
 Several tasks share one body, and each has a head (Section 6.1; Liu et al. 2019, MT-DNN).
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,12 @@ from transformers import PreTrainedModel, TrainerCallback, set_seed
 
 from consilience.core.errors import SILENT, ConsilienceError, Loading, Progress
 from consilience.core.items import Floats, Ints, Task
+from consilience.core.text import counted
 from consilience.models.batches import Budget, score_batches
 from consilience.models.classifier import Encoded, PairFormat, PairInput, collate, logits_of, read
 from consilience.models.loading import load_classifier, locate
 from consilience.options.commands import FinetuneOptions
 from consilience.report.export import Output
-from consilience.report.table import Cell, Column, Columns, Table, frame_table
 from consilience.suites.pairs import (
     Pairs,
     load_task,
@@ -61,11 +60,11 @@ SEED = 0  # Of samples of pairs: the same ones for every training
 
 @dataclass(frozen=True, slots=True)
 class TaskPairs:
-    """The pairs of one task; those of validation choose the best checkpoint."""
+    """The pairs of one task; those of the main task's validation choose the best checkpoint."""
 
     task: Task
     train: Pairs
-    validation: Pairs | None
+    validation: Pairs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class PairTrainer(BatchTrainer):
     def __init__(
         self, options: FinetuneOptions, sources: Sequence[TaskPairs], folder: Path
     ) -> None:
-        (seed,) = options.seeds
+        seed, main = options.seed, sources[0]
         set_seed(seed)
         self.tasks = {source.task.name: source.task for source in sources}
         labels = {name: task.labels for name, task in self.tasks.items()}
@@ -201,19 +200,15 @@ class PairTrainer(BatchTrainer):
         first = next(iter(self.heads.models.values()))
         reader = PairInput(first, self.tokenizer, self.heads.reading)
         longest = min(options.max_length or reader.longest, reader.longest)
-        self.training = {
+        training = {
             one.task.name: EncodedPairs.of(one.task, one.train, reader, longest) for one in sources
         }
-        self.validation = {
-            one.task.name: EncodedPairs.of(one.task, one.validation, reader, longest)
-            for one in sources
-            if one.validation
-        }
-        """The pairs of each task that has some, the main task first."""
-        encoded = (*self.training.values(), *self.validation.values())
+        validation = main.validation or Pairs(())
+        self.validation = EncodedPairs.of(main.task, validation, reader, longest)
+        encoded = (*training.values(), self.validation)
         self.notes = [note for pairs in encoded for note in pairs.notes]
         self.batches = PairBatches(
-            self.training, size=options.batch_size, epochs=options.epochs, seed=seed,
+            training, size=options.batch_size, epochs=options.epochs, seed=seed,
             pad=int(self.tokenizer.pad_token_id or 0),
         )  # fmt: skip
         interval = self.batches.per_epoch
@@ -239,7 +234,7 @@ class PairTrainer(BatchTrainer):
             self.tokenizer.save_pretrained(place)
             replace(self.heads.reading, indicators=self.tasks[name].indicators).save(place)
         return {
-            "validation": {name: float(best[f"{name}_accuracy"]) for name in self.validation},
+            "validation": {next(iter(self.tasks)): float(best["accuracy"])},
             "epochs": self.state.global_step // self.batches.per_epoch,
             "notes": self.notes,
         }
@@ -250,16 +245,13 @@ class PairTrainer(BatchTrainer):
         return torch.nn.functional.cross_entropy(model(**read).float(), inputs["labels"])
 
     def validate(self) -> dict[str, float]:
-        """Accuracy of every task; of the main task also as ``accuracy``, with its ``loss``."""
+        """Accuracy and mean cross-entropy of the main task, in batches of pairs of one length."""
         self.heads.eval()  # the Trainer begins each step with train()
-        judged = {task: self.judge(task, pairs) for task, pairs in self.validation.items()}
-        accuracy, loss = next(iter(judged.values()))
-        of_tasks = {f"{task}_accuracy": accuracy for task, (accuracy, _) in judged.items()}
-        return {"accuracy": accuracy, "loss": loss, **of_tasks}
-
-    def judge(self, task: str, pairs: EncodedPairs) -> tuple[float, float]:
-        """Accuracy and mean cross-entropy, in batches of pairs of one length."""
-        model, reading = self.heads.models[task], self.heads.reading
+        model, reading, pairs = (
+            next(iter(self.heads.models.values())),
+            self.heads.reading,
+            self.validation,
+        )
         labels, right, loss = torch.tensor(pairs.labels), 0, 0.0
 
         def score_batch(rows: Ints) -> Floats:
@@ -272,7 +264,7 @@ class PairTrainer(BatchTrainer):
             gold, scores = labels[rows], torch.from_numpy(logits)
             right += int((scores.argmax(dim=1) == gold).sum())
             loss += float(torch.nn.functional.cross_entropy(scores, gold, reduction="sum"))
-        return right / len(labels), loss / len(labels)
+        return {"accuracy": right / len(labels), "loss": loss / len(labels)}
 
 
 @dataclass
@@ -297,17 +289,16 @@ def train_classifier(
 ) -> dict[str, Any]:
     """Fine-tune on the original form of all sources, resume that, or take its result.
 
-    ``options``: those with one seed. The first source is the main task. ``folder`` gets checkpoints
-    until the training is finished, then ``TASK``, the model with the head of a task and the best
-    weights. The record has the accuracy of each task with validation pairs (``validation``), the
-    ``epochs``, and ``notes`` on the pairs.
+    The first source is the main task. ``folder`` gets checkpoints until the training is finished,
+    then ``TASK``, the model with the head of a task and the best weights. The record has the
+    accuracy of the main task (``validation``), the ``epochs``, and ``notes`` on the pairs.
     """
     refuse_device(options)
     for source in sources:
         refuse_one_class(source.train, f"the training pairs of {source.task.name}")
     loading = Loading(trust_remote_code=options.trust_remote_code)
     settings = {name: getattr(options, name) for name in SETTINGS} | {
-        "seed": options.seeds[0],
+        "seed": options.seed,
         "weights": locate(options.model, loading).digest,
         "tasks": [
             [one.task.name, one.task.labels, one.task.indicators, one.train.digest]
@@ -320,41 +311,26 @@ def train_classifier(
 
 
 def finetune(options: FinetuneOptions, progress: Progress = SILENT) -> Output:
-    """Train with each seed: accuracy on each task and the mean, and how the best model is used."""
+    """Train: the accuracy of the best checkpoint, and how the model is used."""
     locate(options.model)  # an impossible name raises
-    sources, rows, notes = _sources(options), list[dict[str, Any]](), list[str]()
+    sources, folder = _sources(options), options.out / f"seed-{options.seed}"
     task = sources[0].task.name
     with progress.loading(options.model):
-        for seed in dict.fromkeys(options.seeds):
-            folder = options.out / f"seed-{seed}"
-            progress.say(f"training {task}, {folder.name}")
-            made = train_classifier(replace(options, seeds=(seed,)), sources, folder, progress)
-            epochs, notes = made["epochs"], made["notes"]  # the notes are the same of every seed
-            rows.append(
-                {"seed": seed, **made["validation"], "epochs": epochs, "folder": str(folder)}
-            )
-    seeds, best = pl.DataFrame(rows), max(rows, key=lambda row: float(row[task]))
-    tasks = seeds.columns[1:-2]
-    rows = [{**row, "seed": str(row["seed"])} for row in rows]
-    if len(rows) > 1:
-        means = {name: Cell(fmean(seeds[name]), std=stdev(seeds[name])) for name in tasks}
-        rows.append({"seed": "mean", **means, "epochs": ""})
-    columns: Columns = {
-        "seed": Column("seed", "count"), **{name: Column(name, "share") for name in tasks},
-        "epochs": Column("epochs", "count"),
-    }  # fmt: skip
-    title = f"{options.model}: validation accuracy of the best checkpoint, in percent"
-    model = Path(best["folder"]) / task
-    shown: list[Table | str] = [
-        frame_table(rows, title, columns),
-        f"Models: {options.out}/seed-*/{task}; best validation: {model}",
+        progress.say(f"training {task}, {folder.name}")
+        made = train_classifier(options, sources, folder, progress)
+    accuracy, model = made["validation"][task], folder / task
+    row = {"seed": options.seed, "accuracy": accuracy, "epochs": made["epochs"]}
+    shown = [
+        f"Validation accuracy of the best checkpoint: {100 * accuracy:.1f} %",
+        f"Model (seed {options.seed}, {counted(made['epochs'], 'epoch')}): {model}",
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("text-classification", model="{model}")',
         "Measure its consistency on pairs that it has not seen:",
         f"  consilience probe --model {model} --suite {options.task} --data FILE",
     ]
-    return Output({"seeds": seeds}, shown, (), notes, {"model": options.model, "task": task})
+    facts = {"base": options.model, "task": task, "model": str(model)}
+    return Output({"training": pl.DataFrame([row])}, shown, (), made["notes"], facts)
 
 
 def _sources(options: FinetuneOptions) -> list[TaskPairs]:
@@ -368,15 +344,9 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
     validation = read_pairs(options.validation, task)
     sources = [TaskPairs(task, read(options.train, task), validation)]
     for spec in options.with_task or ():
-        name, equals, files = spec.partition("=")
-        train, comma, held_out = files.partition(",")
-        if not equals or not train or (comma and not held_out):
-            raise ConsilienceError(
-                f"--with-task {spec}", expected="mrpc=TRAIN or mrpc=TRAIN,VALIDATION"
-            )
+        name, _, file = spec.partition("=")
         task = load_task(name)
-        others = read_pairs(held_out, task) if held_out else None
-        sources.append(TaskPairs(task, read(train, task), others))
+        sources.append(TaskPairs(task, read(file, task)))
     names = [source.task.name for source in sources]
     if len(set(names)) != len(names):
         raise ConsilienceError(f"duplicate task among {', '.join(names)}")

@@ -34,7 +34,6 @@ from consilience.core.errors import (
 )
 from consilience.core.factors import linked_questions
 from consilience.core.items import Floats
-from consilience.core.provenance import versions
 from consilience.core.text import counted, listed
 from consilience.files.read import read_text
 from consilience.metrics.measure import measure
@@ -110,7 +109,7 @@ SETTINGS = (
 class Training:
     """A training on a suite of facts or of questions.
 
-    ``options``: without a default that is still open; of its seeds the first one counts.
+    ``options``: without a default that is still open.
     ``lines``: text whose perplexity is measured, and that is never trained on.
     """
 
@@ -147,7 +146,6 @@ class Training:
             mlm=options.mlm or ("none" if is_new else "patterns"),
             train_groups=tuple(dict.fromkeys(options.train_groups)),
             validation_groups=tuple(dict.fromkeys(options.validation_groups)),
-            seeds=tuple(dict.fromkeys(options.seeds)),
         )  # fmt: skip
 
     def with_options(self, **change: Any) -> Training:
@@ -176,7 +174,7 @@ class Training:
         """What decides the weights."""
         options = self.options
         return {name: getattr(options, name) for name in SETTINGS} | {
-            "seed": options.seeds[0],
+            "seed": options.seed,
             "suite": self.suite.digest,
             "weights": locate(options.model).digest or options.model,
         }
@@ -267,8 +265,6 @@ class Training:
              f"different {group}s", ""),
             (unvaried, f"--hold-out-factor {','.join(unvaried)}",
              f"a factor that --vary names: {', '.join(self.factors) or 'none'}", ""),
-            (self.factors and {*self.factors} <= {*options.hold_out_factor},
-             "no factor is left to train on", "", "Hold out fewer."),
             (new and options.loss == "pairs-vocabulary",
              f"'{options.loss}' in a training on questions", "one on facts", ""),
             (several, f"{', '.join(several)} in --validation-groups: a subject has several right "
@@ -360,17 +356,15 @@ def fact_items(
         sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
     )
     if relation.names or min(len(patterns), len(options)) < 2:
-        limits = " ending in the object" if is_causal else ""
-        several = counted(len(patterns), "pattern") + limits
+        several = counted(len(patterns), "pattern") + " ending in the object" * is_causal
         found = f"{relation.id} has {several} and {counted(len(options), 'candidate')} of one token"
-        expected = "two or more of each, in one language"
-        raise ConsilienceError(found, expected=expected, todo="Train on another relation.")
+        raise ConsilienceError(found, expected="two or more of each, in one language")
     picks = [
         torch.tensor([(0, int(tokenized.first_tokens[at]), n) for n, at in enumerate(options)])
         for tokenized in sheets
     ]
     count = min(training.options.train_facts, len(relation.facts))
-    draw, items = random.Random(f"{training.options.seeds[0]} {relation.id}"), list[TrainedItem]()
+    draw, items = random.Random(f"{training.options.seed} {relation.id}"), list[TrainedItem]()
     for fact in draw.sample(relation.facts, count):
         contexts = [pattern.around_object(fact.subject) for pattern in patterns]
         if is_causal:
@@ -507,7 +501,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         for epoch in range(self.options.epochs):
             turns = []
             for at, items in enumerate(groups):
-                name = f"{self.options.seeds[0]} {epoch}" + f" {at}" * (not is_new)
+                name = f"{self.options.seed} {epoch}" + f" {at}" * (not is_new)
                 order = random.Random(name).sample(items, len(items))
                 whole = len(order) // batch * batch or len(order)
                 starts = range(0, whole, size)
@@ -519,7 +513,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         return len(self.steps)
 
     def __getitem__(self, at: int) -> dict[str, Any]:
-        items, seed = self.steps[at], f"{self.options.seeds[0]} {at}"
+        items, seed = self.steps[at], f"{self.options.seed} {at}"
         texts = [text for item in items for text in item.texts]
         asks, draw = [item.asks for item in items], random.Random(seed)
         if self.training.asks_questions:
@@ -579,7 +573,7 @@ class ConsistencyTrainer(BatchTrainer):
         self.steps = Steps(training, self.loaded)
         model: Any = self.loaded.model
         if options.lora_rank:
-            model = with_adapters(model, options.lora_rank, options.seeds[0])
+            model = with_adapters(model, options.lora_rank, options.seed)
         super().__init__(
             model, self.steps, options, folder, interval=self.steps.interval, weight_decay=0.0,
             tokenizer=self.loaded.tokenizer, gradient_accumulation_steps=self.steps.turns,
@@ -675,12 +669,10 @@ class ConsistencyTrainer(BatchTrainer):
         if self.options.lora_rank:
             adapted: Any = self.model
             config = adapted.peft_config["default"]
-            base = config.base_model_name_or_path = locate(self.options.model).base
+            config.base_model_name_or_path = locate(self.options.model).base
             config.target_modules = sorted(config.target_modules)  # a set has another order
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
             self.loaded.tokenizer.save_pretrained(folder / "adapter")
-            card = adapter_card(self.training, self.args.seed, base, self.loaded.kind)
-            (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
             "validation": {name: best[name] for name in (*VALIDATED, TIE_METRIC) if name in best},
             "checkpoint": {"step": best["step"], "updates": self.state.global_step},
@@ -703,22 +695,6 @@ def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
 
 PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
 """The pipeline of transformers that loads a trained model, by its kind."""
-
-
-def adapter_card(training: Training, seed: int, base: str, kind: str) -> str:
-    """The card of an adapter: its base, how it was trained, and how it is loaded."""
-    options, version = training.options, versions()["consilience"]
-    return (
-        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
-        f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
-        f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
-        f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
-        f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
-        f"{options.epochs} epochs, seed {seed}. It loads on its base where peft is "
-        f"installed:\n\n```python\nfrom transformers import pipeline\n\n"
-        f'model = pipeline("{PIPELINES[kind]}", model="FOLDER")\n```\n\n'
-        "Without a network load the folder `model` beside it.\n"
-    )
 
 
 def plain_copy(model: Any) -> PreTrainedModel:

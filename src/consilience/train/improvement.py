@@ -16,8 +16,8 @@ from consilience.core.items import Floats
 from consilience.core.text import counted, listed
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import FEWEST, legible, mean_over_runs
-from consilience.metrics.registry import headline_metrics, label_of
+from consilience.metrics.measure import FEWEST, legible
+from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import LEVEL
 from consilience.models.loading import locate
 from consilience.options.commands import ImproveOptions, ProbeOptions
@@ -27,7 +27,7 @@ from consilience.report.cautions import Known, cautions
 from consilience.report.comparison_tables import comparison_table, verdict
 from consilience.report.export import Output
 from consilience.report.metric_tables import DIFFERENCE
-from consilience.report.table import LOW_HIGH, Column, Columns, Table, frame_table
+from consilience.report.table import Column, Columns, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, refuse_device
@@ -36,7 +36,6 @@ from consilience.train.consistency import (
     SAMPLE_SEED,
     TIE_METRIC,
     Training,
-    rank,
     text_losses,
     train,
 )
@@ -50,10 +49,6 @@ TEXT, LINES = "Perplexity of text, relative", 500  # It is that of the first so 
 Losses = tuple[Floats, Floats]  # Of each line of text, and its number of words
 Measure = tuple[ProbeOptions, Suite | Questions | None]  # What is asked before and after
 
-Outcome = dict[str, Any]
-"""What a ``seed`` gave: its ``model``, ``validation`` and ``checkpoint`` as ``train`` records them,
-the metrics ``after``, their ``differences`` from those before, and ``harm`` (``harm_table``)."""
-
 
 def improve(options: ImproveOptions, progress: Progress = SILENT) -> Output:
     """Plan, train, and compare the model before and after."""
@@ -61,7 +56,7 @@ def improve(options: ImproveOptions, progress: Progress = SILENT) -> Output:
     training.check()
     settings = training.settings | {
         "suite": f"improve-{training.suite.name}", "digest": training.suite.digest,
-        "seeds": options.seeds, "limit": options.limit, "also": options.also,
+        "limit": options.limit, "also": options.also,
         "text": options.text and str(options.text),
     }  # fmt: skip
     folder = options.out or default_folder(options.model, settings)
@@ -69,51 +64,45 @@ def improve(options: ImproveOptions, progress: Progress = SILENT) -> Output:
 
 
 def train_and_measure(training: Training, folder: Path, progress: Progress = SILENT) -> Output:
-    """Train with each seed, and measure what was not trained before and after.
+    """Train, and measure what was not trained before and after.
 
-    ``folder`` gets the run ``before``, and for each seed ``seed-N``: what ``train`` writes, the run
-    ``after`` and ``comparison.csv``; what else is measured ends in its name. Existing output is
-    reused. Another training in the folder raises before anything is trained.
+    ``folder`` gets the run ``before``, and ``seed-N``: what ``train`` writes, the run ``after`` and
+    ``comparison.csv``; what else is measured ends in its name. Existing output is reused. Another
+    training in the folder raises before anything is trained.
     """
     options, measures = training.options, measures_of(training)
-    for seed in options.seeds:  # a vote trains another model
-        settings = training.with_options(seeds=(seed,)).settings
-        TrainingFolder(folder / f"seed-{seed}", settings).record("weights")
+    place = folder / f"seed-{options.seed}"
+    TrainingFolder(place, training.settings).record("weights")  # a vote trains another model
     plan = planned(training, measures)
     if options.dry_run:
         return plan
     refuse_device(options)
-    kind, outcomes, compared = training.load().kind, list[Outcome](), list[pl.DataFrame]()
+    kind = training.load().kind
     before = _measured(measures, options.model, folder / "before", progress)
     lines, loading = training.lines[:LINES], replace(training.loading, device=options.device)
     if lines:
         progress.say("measuring the perplexity of the text")
     losses = text_losses(options.model, lines, loading) if lines else None
-    for seed in options.seeds:
-        of_seed, place = training.with_options(seeds=(seed,)), folder / f"seed-{seed}"
-        if training.has_teacher:
-            progress.say(f"training the teacher, seed {seed}")
-            teacher = folder / f"teacher-{seed}"
-            train(of_seed.with_options(loss="pairs", weight=0.0), teacher, progress)
-            of_seed = of_seed.with_options(model=str(teacher / "model"))
-        progress.say(f"training seed {seed}, weight {options.weight:g}")
-        record, model = train(of_seed, place, progress), place / "model"
-        after = _measured(measures, model, place / "after", progress)
-        harms = list[dict[str, Any]]()
-        for name, run in before.items():
-            tables = {"before": run.checked, "after": after[name].checked}
-            table = compare(tables, run.suite, run.protocol)
-            write_whole(_beside(place / "comparison", name, ".csv"), csv_of(table))
-            harms += harm_rows(table, run.suite, name)
-            compared += [table] * (not name)
-        if losses is not None:
-            harms.append(text_row(losses, text_losses(str(model), lines, loading)))
-        outcomes.append({
-            "seed": seed, "validation": record["validation"], "checkpoint": record["checkpoint"],
-            "after": after[""].metrics.to_dicts(), "differences": compared[-1].to_dicts(),
-            "harm": harms, "model": str(model),
-        })  # fmt: skip
-    return improvement(training, folder, kind, before[""], outcomes, compared)
+    if training.has_teacher:
+        progress.say(f"training the teacher, seed {options.seed}")
+        teacher = folder / f"teacher-{options.seed}"
+        train(training.with_options(loss="pairs", weight=0.0), teacher, progress)
+        training = training.with_options(model=str(teacher / "model"))
+    progress.say(f"training seed {options.seed}, weight {options.weight:g}")
+    record, model = train(training, place, progress), place / "model"
+    after = _measured(measures, model, place / "after", progress)
+    harms, compared = list[dict[str, Any]](), dict[str, pl.DataFrame]()
+    for name, run in before.items():
+        tables = {"before": run.checked, "after": after[name].checked}
+        compared[name] = compare(tables, run.suite, run.protocol)
+        write_whole(_beside(place / "comparison", name, ".csv"), csv_of(compared[name]))
+        harms += harm_rows(compared[name], run.suite, name)
+    if losses is not None:
+        harms.append(text_row(losses, text_losses(str(model), lines, loading)))
+    facts = {name: record[name] for name in ("validation", "checkpoint")}
+    facts |= {"harm": harms, "model": str(model)}
+    runs = {"before": before[""], "after": after[""]}
+    return improvement(options, folder, kind, runs, compared[""], facts)
 
 
 def measures_of(training: Training) -> dict[str, Measure]:
@@ -155,8 +144,7 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
     for name, part in parts.items():
         count = sum(len(group.facts) for group in part.suite)
         lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")
-    trainings = len(options.seeds) * (1 + training.has_teacher)
-    teacher = " (half of them of a teacher)" * training.has_teacher
+    teacher = " of a teacher, then as many of the model" * training.has_teacher
     counts = [len(group.facts) for group in parts["train"].suite]
     counts = [sum(counts)] if training.asks_questions else counts
     _, updates, interval = training.schedule(counts)
@@ -164,14 +152,14 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
         sum(parts["validation"].sizes.values()), "validation query", "validation queries"
     )
     lines.append(
-        f"work: {counted(trainings, 'training')}{teacher} of {counted(updates, 'update')}, and "
+        f"work: {counted(updates, 'update')}{teacher}, and "
         f"{counted(updates // interval, 'checkpoint')} of {choosing}"
     )
     queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
     each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
-    lines.append(f"queries before, and again after each seed: {each}")
+    lines.append(f"queries before, and again after: {each}")
     lines.append("Nothing was trained. Rerun without --dry-run to start.")
-    return Output(shown=lines, facts={"trainings": trainings, "queries": queries})
+    return Output(shown=lines, facts={"queries": queries})
 
 
 def _measured(
@@ -257,58 +245,36 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return frame_table(shown, "Harm: what the training may have cost", columns, notes)
 
 
-def over_seeds(compared: Sequence[pl.DataFrame], suite: Suite) -> pl.DataFrame:
-    """The mean of each headline difference over seeds (``mean_over_runs``), with t intervals."""
-    is_headline = pl.col("metric").is_in(headline_metrics())
-    means = mean_over_runs([*compared], "difference")
-    return means.filter(is_headline, over=suite.words.over, kind="whole")
-
-
-def seed_table(means: pl.DataFrame, count: int) -> Table:
-    """The means over seeds (``over_seeds``), in points."""
-    rows = [{**row, "metric": label_of(row["metric"])} for row in means.to_dicts()]
-    columns: Columns = {
-        "metric": Column("metric"), "value": Column("mean", "points", bounds=LOW_HIGH),
-        "std": Column("std", "points"),
-    }  # fmt: skip
-    return frame_table(rows, f"Mean differences of {count} seeds, in points", columns)
-
-
 def improvement(
-    training: Training,
+    options: ImproveOptions,
     folder: Path,
     kind: str,
-    before: CountedRun,
-    outcomes: Sequence[Outcome],
-    compared: Sequence[pl.DataFrame],
+    runs: Mapping[str, CountedRun],
+    compared: pl.DataFrame,
+    facts: Mapping[str, Any],
 ) -> Output:
-    """What training changed on the held-out groups, the means over seeds, and the harm.
+    """What training changed on the held-out groups, and the harm.
 
-    The best seed is that of the best validation; of equal ones the last. ``kind``: of the model.
-    ``before``: its run. ``compared``: of each seed (``COMPARISON_SCHEMA``).
+    ``kind``: of the model. ``runs``: before and after. ``compared``: both (``COMPARISON_SCHEMA``).
+    ``facts``: what ``train`` records, ``harm`` (``harm_table``) and the ``model``.
     """
-    ranks = [(rank(one["validation"], training.chosen_by), at) for at, one in enumerate(outcomes)]
-    best, table, suite = outcomes[max(ranks)[1]], compared[max(ranks)[1]], before.suite
-    model = Path(best["model"])
-    updates = f"{best['checkpoint']['step']} of {counted(best['checkpoint']['updates'], 'update')}"
-    runs = f"before={folder / 'before'} after={model.with_name('after')}"
-    base = locate(training.options.model).base
+    suite, model, checkpoint = runs["before"].suite, Path(facts["model"]), facts["checkpoint"]
+    updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
+    paths = f"before={folder / 'before'} after={model.with_name('after')}"
+    base = locate(options.model).base
     adapter = [f"Its adapter, where {base} is or can be fetched: {model.with_name('adapter')}"]
-    means = over_seeds(compared, suite)
     shown: list[Table | str] = [
-        comparison_table(table, suite),
-        *[seed_table(means, len(outcomes))] * (len(outcomes) > 1),
-        harm_table(best["harm"]),
-        f"Model (seed {best['seed']}, after {updates}): {model}",
-        *adapter * bool(training.options.lora_rank),
+        comparison_table(compared, suite),
+        harm_table(facts["harm"]),
+        f"Model (seed {options.seed}, after {updates}): {model}",
+        *adapter * bool(options.lora_rank),
         "Load it:",
         "  from transformers import pipeline",
         f'  model = pipeline("{PIPELINES[kind]}", model="{model}")',
-        f"More: consilience report {runs} --out {folder / 'report.html'}",
+        f"More: consilience report {paths} --out {folder / 'report.html'}",
     ]
     few = f"No change can be tested: there are too few held-out {suite.words.item}s."
-    changed = verdict(table, suite) or [few]
-    notes = cautions(Known(suite=suite, compared=table))
-    tables = {"differences": table, "before": before.metrics, "over_seeds": means}
-    facts = {"outcomes": [*outcomes], "harm": best["harm"], "model": str(model)}
-    return Output(tables, shown, [*changed, harm_verdict(best["harm"])], notes, facts)
+    changed = verdict(compared, suite) or [few]
+    notes = cautions(Known(suite=suite, compared=compared))
+    tables = {"differences": compared, **{name: run.metrics for name, run in runs.items()}}
+    return Output(tables, shown, [*changed, harm_verdict(facts["harm"])], notes, facts)

@@ -166,9 +166,10 @@ class Work:
             model=spec, out=out, device=self.options.device, **{"suite": "pararel", **more}
         )
         if (Path(spec) / "run.json").is_file():
-            made: CountedRun | None = self.once(
-                spec, lambda: count_run(run_of(spec, options.suite))
-            )
+            if (suite := (run := Run.open(spec)).suite.name) != options.suite:
+                found = f"a run of {suite}"
+                raise ConsilienceError(found, expected=options.suite, where=spec, kind="usage")
+            made: CountedRun | None = self.once(spec, lambda: count_run(run))
         else:
             made = self.call("probe", probe, options)
         if made and row != "majority":  # a baseline that is constant on purpose
@@ -189,14 +190,6 @@ class Work:
     @property
     def missing(self) -> dict[str, str]:
         return {row: f"unavailable: {'; '.join(why)}" for row, why in self.reasons.items()}
-
-
-def run_of(folder: str, suite: str) -> Run:
-    """A run that a user has; one of another suite raises."""
-    run = Run.open(folder)
-    if run.suite.name != suite:
-        raise ConsilienceError(f"a run of {run.suite.name}", expected=suite, where=folder)
-    return run
 
 
 def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:

@@ -107,16 +107,15 @@ def group_of(row: str, task: str) -> str:
 def source_of(work: Work, task: str, split: str) -> tuple[str, Any]:
     """Where the pairs of a split are, and they themselves; unreadable ones raise.
 
-    A split is a file of the data folder, ``TASK/SPLIT`` or its name on the Hub with any suffix,
-    else a split on the Hub. Without a test set, validation and test are the halves of one set, as
+    A split is a file of the data folder, ``TASK/SPLIT`` with any suffix, else a split on the Hub.
+    Without a test set, validation and test are the halves of one set, as
     with KLUE (Section 4.1). Of a split without labels the number of its rows is in place of pairs;
     in a dry run nothing is.
     """
 
     def files(split: str) -> list[Path]:
-        folder, names = work.options.data, (split, TASKS[task].splits[SPLITS.index(split)])
-        found = [sorted((folder / task).glob(f"{name}.*")) for name in names if name and folder]
-        return [file for of in found for file in of]
+        folder = work.options.data
+        return sorted((folder / task).glob(f"{split}.*")) if folder else []
 
     half = ""
     if split != "train" and not TASKS[task].splits[2] and not files("test"):

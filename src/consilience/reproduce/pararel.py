@@ -15,7 +15,7 @@ from consilience.analysis.patterns import correlation_table
 from consilience.authoring.checks import sizes_of
 from consilience.core.errors import Progress
 from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
-from consilience.metrics.statistics import NAN, holm
+from consilience.metrics.statistics import NAN
 from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.probing import CountedRun
 from consilience.report.export import Output
@@ -152,21 +152,15 @@ def clusters(recipe: Recipe, work: Work) -> Numbers:
 
 
 def vector_correlations(recipe: Recipe, work: Work) -> Numbers:
-    """Spearman's coefficient over relations, times 100; p adjusted over models (Holm); clusters."""
-    numbers, tested = Numbers(), dict[tuple[str, str], float]()
+    """Spearman's coefficient over relations, times 100; what the vectors cluster by."""
+    numbers: Numbers = {}
     for row, found in _vectors(recipe, work, "pararel-vectors", limit=FACTS):
         key = recipe.block_of(row), row
         for vectors in found.tables["correlations"].to_dicts():
             if vectors["property"] == "subject":
                 numbers[*key, "Spearman Consistency/V-measure"] = in_percent(vectors, "r%")
                 numbers[*key, "p (Spearman)"] = Measured(vectors["p"], unit="p")
-                tested[key] = vectors["p"]
-            else:
-                numbers[*key, f"Spearman, by {vectors['property']}"] = in_percent(vectors, "r%")
             numbers |= _clustered(key, vectors)
-    if len(tested) > 1:
-        for key, p in zip(tested, holm(list(tested.values())), strict=True):
-            numbers[*key, "p (Spearman, Holm)"] = Measured(p, unit="p")
     return numbers
 
 
@@ -231,9 +225,8 @@ def improvement_tests(recipe: Recipe, work: Work) -> Numbers:
         table = pl.read_csv(file, schema_overrides=COMPARISON_SCHEMA).fill_null(NAN)
         rows = {(row["metric"], row["over"]): row for row in table.filter(kind="whole").to_dicts()}
         for column, (metric, *_) in recipe.columns.items():
-            means, pooled = rows[metric, "mean"], rows[metric, "all"]
+            means = rows[metric, "mean"]
             numbers[*key, column] = in_percent({**means, "value": means["difference"]}, "points")
-            numbers[*key, f"p of {column}, {pooled['test']}"] = Measured(pooled["p"], unit="p")
         tested = [rows[metric, "all"]["p"] for metric in ("accuracy", "consistent_accuracy")]
         numbers[*key, "p (McNemar)"] = Measured(max(tested))
     return numbers

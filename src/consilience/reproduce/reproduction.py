@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import polars as pl
 
 from consilience.analysis.task_types import t_test
 from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_mean
-from consilience.metrics.statistics import NAN, TIE, holm, paired_permutation
+from consilience.metrics.statistics import NAN, TIE, holm
 from consilience.options.commands import ReproduceOptions
 from consilience.probing import CountedRun
 from consilience.report.export import Output, record_of
@@ -30,7 +29,6 @@ from consilience.reproduce import (
     calum,
     paper_numbers,
     pararel,
-    run_of,
 )
 from consilience.suites import suite_folder
 from consilience.suites.question_suites import data_dir
@@ -92,7 +90,6 @@ def counted(units: Mapping[str, Sequence[float]]) -> dict[str, Measured]:
         "Difference": Measured(float(np.mean(means)), NAN, test.low, test.high, "points"),
         "Units": Measured(len(means), unit="count"),
         "p (t)": Measured(test.p, unit="p"),
-        "p (flips)": Measured(paired_permutation(means), unit="p"),
     }
 
 
@@ -193,17 +190,15 @@ def _cells(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
     match row["unit"]:
         case "thousand":
             known = not math.isnan(row["ours"])
-            return Cell(f"{_text(paper)}K"), Cell(_text(ours) + "K" * known)
+            return Cell(f"{text_of(paper, NUMBER)}K"), Cell(text_of(ours, NUMBER) + "K" * known)
         case "p" | "p<" as unit:
             below = "< " if unit == "p<" else ""
             is_small = row["ours"] < 0.0005
-            return Cell(below + _text(paper)), Cell("<.001" if is_small else _text(ours))
+            return Cell(below + text_of(paper, NUMBER)), Cell(
+                "<.001" if is_small else text_of(ours, NUMBER)
+            )
         case _:
             return paper, ours
-
-
-def _text(cell: Cell) -> str:
-    return text_of(cell, NUMBER)
 
 
 def beside_table(numbers: pl.DataFrame, title: str) -> Table:
@@ -215,7 +210,7 @@ def beside_table(numbers: pl.DataFrame, title: str) -> Table:
         cells = {row["column"]: _cells(row) for row in chosen.iter_rows(named=True)}
         for at, whose in enumerate(("paper", "ours")):
             shown = [cells[heading][at] if heading in cells else Cell() for heading in headings]
-            if any(_text(cell) != "-" for cell in shown):
+            if any(text_of(cell, NUMBER) != "-" for cell in shown):
                 rows.append([f"{name} ({whose})", *shown])
                 blocks.append(str(group))
     columns = [Column(""), *(Column(heading, "number") for heading in headings)]
@@ -249,14 +244,9 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
         raise ConsilienceError(f"no table '{name}'", todo=did_you_mean(name, [*SETS, *RECIPES]))
     recipes = [RECIPES[one] for one in SETS.get(name, {"names": [name]})["names"]]
     _refuse(options, recipes, work.added)
-    before = [f"Needs {SETS[name]['needs'] if name in SETS else recipes[0].needs}."]
-    if any("ParaRel" in one.needs for one in recipes):
-        try:
-            suite_folder("pararel", data_dir())
-        except ConsilienceError as error:
-            if not options.dry_run:
-                raise
-            before.insert(0, f"ParaRel is missing. {error.todo}")
+    needs = SETS[name]["needs"] if name in SETS else recipes[0].needs
+    if "ParaRel" in needs and not options.dry_run:
+        suite_folder("pararel", data_dir())  # raises where it is missing
     made = [make(recipe, work) for recipe in recipes]
     numbers = pl.concat(of for _, of in made)
     shown: list[Table | str] = [table for table, _ in made]
@@ -269,7 +259,7 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
     )
     return Output(
         {"numbers": numbers},
-        [*before, *work.commands] if options.dry_run else shown,
+        [f"Needs {needs}.", *work.commands] if options.dry_run else shown,
         cautions=warnings,
         facts={"run": {**record, "commands": work.commands}, "notes": work.notes},
         status=0 if is_measured or options.dry_run or not warnings else 3,
@@ -283,43 +273,26 @@ def _refuse(options: ReproduceOptions, recipes: list[Recipe], added: Mapping[str
         known = ", ".join(one.name for one in RECIPES.values() if one.added_rows)
         found = f"{options.name} takes no further model"
         raise ConsilienceError(found, expected=f"one of {known}")
-    for spec in added.values():
-        if (Path(spec) / "run.json").is_file() and "ParaRel" in recipes[0].needs:
-            run_of(spec, "pararel")
-    papers = [(one, paper_numbers(one.table)) for one in recipes]
-    rows = [row for one, paper in papers for row in (*one.models, *paper["row"])]
-    taken = {
-        *rows,
-        *(name for _, paper in papers for key in ("group", "column") for name in paper[key]),
-    }
-    ours = [row for one in recipes for row in one.rows_of(added)]
-    for name in (name for name in (*added, *ours) if name in taken):
+    rows = [row for one in recipes for row in (*one.models, *paper_numbers(one.table)["row"])]
+    for name in (name for name in added if name in rows):
         found = f"--add {name}: the paper's table has that name"
         raise ConsilienceError(found, expected="a new name")
-    rows = [*dict.fromkeys([*rows, *ours])]
+    rows = [*dict.fromkeys([*rows, *(row for one in recipes for row in one.rows_of(added))])]
     for row in options.only or ():
         if row not in rows:
             expected = ", ".join(rows) or "none"
             raise ConsilienceError(f"{options.name} has no row '{row}'", expected=expected)
-    if len(added) < len(options.add or ()):
-        raise ConsilienceError("--add with one name twice", expected="every name once")
     if options.data and not options.data.is_dir():
         raise ConsilienceError("no such folder", where=str(options.data), todo="Check the path.")
 
 
 def recipes() -> Output:
     """All tables and figures (``recipes``), and the sets of them that share their runs."""
-    rows = [
-        {
-            "name": name, "title": recipe.title, "needs": recipe.needs,
-            "models": ", ".join(f"{of}={spec}" for of, spec in recipe.models.items()),
-            "can_add": bool(recipe.added_rows),
-        }
-        for name, recipe in sorted(RECIPES.items())
-    ]  # fmt: skip
+    recipes = sorted(RECIPES.items())
+    rows = [{"name": name, "title": one.title, "needs": one.needs} for name, one in recipes]
     columns = [Column("name"), Column("content and requirements")]
     sets = [[name, f"{one['title']}.\nNeeds {one['needs']}."] for name, one in SETS.items()]
-    tables = [[name, recipe.title] for name, recipe in sorted(RECIPES.items())]
+    tables = [[name, one.title] for name, one in recipes]
     shown = [
         Table("consilience reproduce NAME", columns, sets),
         Table("One table", [Column("name"), Column("content")], tables),

@@ -77,11 +77,6 @@ def bert(model_folder):
     return loaded(model_folder("bert"))
 
 
-@pytest.fixture
-def gpt2(model_folder):
-    return loaded(model_folder("gpt2"))
-
-
 def logits(*shares):
     return torch.tensor(shares).log()
 
@@ -150,56 +145,22 @@ def test_the_positions_of_masks_in_questions_and_in_text(bert):
     assert step["attention_mask"].sum() == (step["input_ids"] != tokenizer.pad_token_id).sum()
 
 
-def test_a_causal_model_is_read_after_what_precedes_the_object(gpt2):
-    """Two of the three patterns end in the object; the answer is read at their last token."""
-    tokenizer = gpt2.tokenizer
-    steps = steps_of(gpt2, train_facts=2, batch_size=2, epochs=1)
-    asks, texts = steps.steps[0][0].asks, steps.steps[0][0].texts
-    assert (len(asks), len(texts)) == (2, 3)
-    words = [tokenizer.decode([int(token)]) for token in asks[0].picks[:, 1]]
-    assert words == [f" {word}" for word in WORDS]
-    step = steps[0]
-    start = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    question = tokenizer(texts[0].rsplit(" ", 1)[0])["input_ids"]
-    assert step["input_ids"][0, : len(question) + 1].tolist() == [start, *question]
-    assert step["columns"][0] == len(question)
-    # The text: every next word of every pattern of both facts.
-    whole = tokenizer(texts[0])["input_ids"]
-    assert step["labels"][: len(whole)].tolist() == whole
-    assert step["input_ids"][4, : len(whole)].tolist() == [start, *whole[:-1]]
-    assert (step["rows"][4 : 4 + len(whole)] == 4).all()
-    assert step["columns"][4 : 4 + len(whole)].tolist() == list(range(len(whole)))
-
-
-def test_which_options_are_compared(bert, gpt2):
-    """An option is a word, of a causal model a first token."""
-
-    def tokens(one, model):
-        (first, *_) = fact_items(one, model, training("model"), 64)
-        return [ask.picks[:, 1].tolist() for ask in first.asks]
-
-    assert tokens(relation("A"), bert) == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
-    longer = {"Paris": "Parisian", "Oslo": "Osloan"}
-    facts = relation("A").facts
-    facts = tuple(replace(fact, object=longer.get(fact.object, fact.object)) for fact in facts)
-    facts += (Fact("z", "A z", "Paris"),)
-    joined = replace(relation("A"), facts=facts, candidates=Candidates.of(facts))
-    assert [len(of) for of in tokens(joined, gpt2)] == [6, 6]
+def test_the_words_of_one_token_are_compared(bert):
+    (first, *_) = fact_items(relation("A"), bert, training("model"), 64)
+    tokens = [ask.picks[:, 1].tolist() for ask in first.asks]
+    assert tokens == [bert.tokenizer.convert_tokens_to_ids(WORDS)] * 3
 
 
 SAME = (Fact("1", "a", "Paris"), Fact("2", "b", "Paris"))
 
 
-@pytest.mark.parametrize(("kind", "change", "message"), [
-    ("bert", {"patterns": PATTERNS[:1]}, "A has 1 pattern and 6 candidates"),
-    ("gpt2", {"patterns": PATTERNS[:2]}, "A has 1 pattern ending in the object"),
-    ("gpt2", {"patterns": PATTERNS[1:2]}, "A has 0 patterns ending in the object"),
-    ("bert", {"facts": SAME, "candidates": Candidates.of(SAME)}, "A has 3 patterns and 1 candidate of one token; expected two or more of each"),
+@pytest.mark.parametrize(("change", "message"), [
+    ({"patterns": PATTERNS[:1]}, "A has 1 pattern and 6 candidates"),
+    ({"facts": SAME, "candidates": Candidates.of(SAME)}, "A has 3 patterns and 1 candidate of one token; expected two or more of each"),
 ])  # fmt: skip
-def test_relations_that_cannot_disagree_are_refused(request, kind, change, message):
-    model = request.getfixturevalue(kind)
+def test_relations_that_cannot_disagree_are_refused(bert, change, message):
     changed = replace(relation("A"), **change)
-    refused(message, fact_items, changed, model, training("model"), 64)
+    refused(message, fact_items, changed, bert, training("model"), 64)
 
 
 def test_facts_with_a_long_sentence_are_left_out_and_long_texts_truncated(bert):
@@ -316,8 +277,8 @@ def test_validation_relations_with_several_right_answers_are_refused(validation,
     several = replace(SUITE.relations[2], cardinality="N-M")
     suite = replace(SUITE, relations=(*SUITE.relations[:2], several, SUITE.relations[3]))
     refused(
-        r"^C in --validation-groups: a subject has several right .*expected N-1 relations\. Known: "
-        r"A, B, D\.", train, "no-such-model", tmp_path / "o", suite, train_groups=("A",), validation_groups=validation,
+        r"^C.* in --validation-groups; expected N-1 relations that are not trained on\. Known: B, D",
+        train, "no-such-model", tmp_path / "o", suite, train_groups=("A",), validation_groups=validation,
     )  # fmt: skip
 
 
@@ -328,8 +289,9 @@ def test_an_update_has_at_most_the_facts_that_there_are(bert):
 
 
 def test_what_only_the_model_can_tell_is_refused(model_folder, tmp_path):
-    mask = "is a seq2seq model; expected a causal or masked language model"
-    refused(mask, train, model_folder("t5"), tmp_path / "o")
+    for family, kind in (("t5", "seq2seq"), ("gpt2", "causal")):
+        found = f"is a {kind} model; expected a masked language model"
+        refused(found, train, model_folder(family), tmp_path / "o")
     refused("no such kind of model: 'packed:'.*'packaged'", train, "packed:smollm2", tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
@@ -418,9 +380,9 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
 
 
 def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
-    spec, adapted = model_folder("llama"), {"lora_rank": 2, "learning_rate": 3e-2}
+    spec, adapted = model_folder("bert"), {"lora_rank": 2, "learning_rate": 3e-2}
     saved = assert_trained(spec, tmp_path, **adapted, epochs=2)
-    before, after = (AutoModelForCausalLM.from_pretrained(of).state_dict() for of in (spec, saved))
+    before, after = (AutoModelForMaskedLM.from_pretrained(of).state_dict() for of in (spec, saved))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed
     assert all(name.endswith("weight") and "embeddings" not in name for name in changed)
@@ -443,7 +405,7 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
             raise error
 
         monkeypatch.setattr(ConsistencyTrainer, "_save_checkpoint", full)
-        found = "the disk is full. Earlier checkpoints are complete"
+        found = "the disk is full. What was written before is whole"
         refused(found, train, spec, tmp_path / "full")
 
 

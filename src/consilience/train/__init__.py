@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from consilience.core.errors import ConsilienceError, Progress
 from consilience.core.provenance import versions
 from consilience.files.read import parse_json, read_document
 from consilience.files.write import (
+    cannot_write,
     is_disk_full,
     locked,
     make_folder,
@@ -82,11 +84,12 @@ class TrainingFolder:
         write_whole(self.path / FILE, text.encode())
 
 
+@dataclass
 class TrainingProgress(TrainerCallback):
     """Counts the updates, and writes a line for each loss and each validation."""
 
-    def __init__(self, progress: Progress, advance: Callable[[int], None]) -> None:
-        self.progress, self.advance = progress, advance
+    progress: Progress
+    advance: Callable[[int], None]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The best checkpoint of an interrupted training is here, also where it was moved."""
@@ -221,11 +224,9 @@ def trained(
             try:
                 _train(folder, trainer(), progress)
             except Exception as error:  # of whichever library was writing
-                if not is_disk_full(error) and shutil.disk_usage(folder.path).free >= 4096:
+                if not is_disk_full(error):
                     raise
-                todo = "Earlier checkpoints are complete. Free some space and rerun the command."
-                found, where = "the disk is full", str(folder.path)
-                raise ConsilienceError(found, where=where, todo=todo) from error
+                raise cannot_write(folder.path, OSError(errno.ENOSPC, str(error))) from error
         for path in folder.path.glob("checkpoint-*"):  # each three times the size of the model
             shutil.rmtree(path, ignore_errors=True)
         return folder.record()
@@ -242,8 +243,6 @@ def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) ->
         trainer.train(resume_from_checkpoint=str(checkpoint) or None)
     best_step = trainer.state.best_global_step
     result = trainer.save(*[one for one in trainer.validations if one["step"] == best_step])
-    for path in folder.path.rglob("*.safetensors"):
-        path.chmod(0o644)  # safetensors makes them for their owner alone
     folder.write(finished=True, **result, history=trainer.state.log_history)
 
 

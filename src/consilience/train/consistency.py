@@ -144,8 +144,6 @@ class Training:
         return self.with_options(
             lora_rank=rank, learning_rate=options.learning_rate or rate,
             mlm=options.mlm or ("none" if is_new else "patterns"),
-            train_groups=tuple(dict.fromkeys(options.train_groups)),
-            validation_groups=tuple(dict.fromkeys(options.validation_groups)),
         )  # fmt: skip
 
     def with_options(self, **change: Any) -> Training:
@@ -185,12 +183,15 @@ class Training:
         return Loading("cpu", trust_remote_code=self.options.trust_remote_code)
 
     def load(self) -> Pretrained:
-        """The causal model, or a masked one to train on facts; others raise."""
+        """The causal model to train on questions, or the masked one to train on facts."""
         loaded = load_pretrained(self.options.model, self.loading)
-        kinds = ["causal"] if self.asks_questions else ["causal", "masked"]
-        if loaded.kind not in kinds:
+        kind = "causal" if self.asks_questions else "masked"
+        if loaded.kind != kind:
             found = f"'{self.options.model}' is a {loaded.kind} model"
-            raise ConsilienceError(found, expected=f"a {' or '.join(kinds)} language model")
+            todo = (
+                "Causal models learn facts as questions (--as-questions), masked models from facts."
+            )
+            raise ConsilienceError(found, expected=f"a {kind} language model", todo=todo)
         return loaded
 
     def schedule(self, counts: Sequence[int]) -> tuple[int, int, int]:
@@ -210,13 +211,19 @@ class Training:
         return len(counts), updates, max(1, updates // (2 * options.epochs))
 
     @property
+    def untrained(self) -> list[str]:
+        """The groups, of facts the N-1 relations, that are not trained on."""
+        names = (
+            [one.id for one in self.suite.relations if one.cardinality == "N-1"]
+            if isinstance(self.suite, Suite)
+            else [*self.suite.groups]
+        )
+        return [name for name in names if name not in self.options.train_groups]
+
+    @property
     def test_groups(self) -> list[str]:
-        """The groups, of facts the N-1 relations, that are neither trained nor validated on."""
-        used = {*self.options.train_groups, *self.options.validation_groups}
-        if isinstance(self.suite, Questions):
-            return [name for name in self.suite.groups if name not in used]
-        relations = self.suite.relations
-        return [one.id for one in relations if one.id not in used and one.cardinality == "N-1"]
+        """Those that are not validated on either."""
+        return [name for name in self.untrained if name not in self.options.validation_groups]
 
     @property
     def factors(self) -> dict[str, str]:
@@ -254,21 +261,16 @@ class Training:
             found = f"no {group}s to {'validate' if train else 'train'} on"
             raise ConsilienceError(found, todo=todo)
         plan_of(self.asked((*train, *validation), None, [*self.factors]), suite)  # unknown names
-        shared = sorted({*train} & {*validation})
+        wrong = [name for name in validation if name not in self.untrained]
         unvaried = sorted({*options.hold_out_factor} - {*self.factors})
-        known, several = list[str](), list[str]()
-        if not isinstance(suite, Questions):
-            known = [one.id for one in suite.relations if one.cardinality == "N-1"]
-            several = [one for one in validation if one not in known]
         for is_there, found, expected, todo in (
-            (shared, f"{', '.join(shared)} to train on and to validate on",
-             f"different {group}s", ""),
+            (wrong, f"{', '.join(wrong)} in --validation-groups",
+             f"{'' if new else 'N-1 '}{group}s that are not trained on",
+             f"Known: {listed(self.untrained, 12)}."),
             (unvaried, f"--hold-out-factor {','.join(unvaried)}",
              f"a factor that --vary names: {', '.join(self.factors) or 'none'}", ""),
             (new and options.loss == "pairs-vocabulary",
              f"'{options.loss}' in a training on questions", "one on facts", ""),
-            (several, f"{', '.join(several)} in --validation-groups: a subject has several right "
-             "answers", "N-1 relations", f"Known: {listed(known, 12)}."),
             (not self.test_groups, f"no {group} is left to test on", "", "Train on fewer."),
         ):  # fmt: skip
             if is_there:
@@ -341,22 +343,18 @@ def fact_items(
 ) -> list[TrainedItem]:
     """Facts of a relation; those with a sentence of more than ``longest`` tokens are left out.
 
-    Masked models predict the object at the mask, and compare the words that are one token in every
-    pattern. Causal models read only what precedes the object, so they get the patterns that end in
-    the object; the first token stands for a word, and words with the same first token are one.
+    The object is predicted at the mask, among the words that are one token in every pattern.
     """
-    is_causal, tokenizer = loaded.kind == "causal", loaded.tokenizer
-    patterns = [one for one in relation.patterns if one.object_last or not is_causal]
-    rules: Protocol = "published" if is_causal else training.protocol
-    words = relation.candidates.words
-    anchors = [slot_anchor(one.around_object("x")[0], training.protocol) for one in patterns]
+    tokenizer, patterns, words = loaded.tokenizer, relation.patterns, relation.candidates.words
+    rules = training.protocol
+    anchors = [slot_anchor(one.around_object("x")[0], rules) for one in patterns]
     sheets = [candidates_in_slot(tokenizer, words, anchor, rules) for anchor in anchors]
     known = [at for at in range(len(words)) if all(tokenized.tokens[at] for tokenized in sheets)]
     options = (
         sorted({int(sheets[0].same[at]): at for at in reversed(known)}.values()) if sheets else []
     )
     if relation.names or min(len(patterns), len(options)) < 2:
-        several = counted(len(patterns), "pattern") + " ending in the object" * is_causal
+        several = counted(len(patterns), "pattern")
         found = f"{relation.id} has {several} and {counted(len(options), 'candidate')} of one token"
         raise ConsilienceError(found, expected="two or more of each, in one language")
     picks = [
@@ -367,13 +365,8 @@ def fact_items(
     draw, items = random.Random(f"{training.options.seed} {relation.id}"), list[TrainedItem]()
     for fact in draw.sample(relation.facts, count):
         contexts = [pattern.around_object(fact.subject) for pattern in patterns]
-        if is_causal:
-            lefts = encode(tokenizer, [left.rstrip() for left, _ in contexts])
-            sentences = [[start_token(tokenizer), *ids] for ids in lefts]
-            places = [len(ids) - 1 for ids in sentences]
-        else:
-            sentences = masked_sentences(tokenizer, contexts)
-            places = [ids.index(tokenizer.mask_token_id) for ids in sentences]
+        sentences = masked_sentences(tokenizer, contexts)
+        places = [ids.index(tokenizer.mask_token_id) for ids in sentences]
         if max(map(len, sentences)) <= longest:
             asks = [
                 Ask([ids], [(0, place)], of_pattern, [1.0] * len(options))
@@ -691,10 +684,6 @@ def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
             return get_peft_model(model, adapters)
         except ValueError as error:  # such as Mamba
             raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
-
-
-PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
-"""The pipeline of transformers that loads a trained model, by its kind."""
 
 
 def plain_copy(model: Any) -> PreTrainedModel:

@@ -32,7 +32,6 @@ from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, refuse_device
 from consilience.train.consistency import (
-    PIPELINES,
     SAMPLE_SEED,
     TIE_METRIC,
     Training,
@@ -77,7 +76,7 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     if options.dry_run:
         return plan
     refuse_device(options)
-    kind = training.load().kind
+    training.load()  # another kind of model raises
     before = _measured(measures, options.model, folder / "before", progress)
     lines, loading = training.lines[:LINES], replace(training.loading, device=options.device)
     if lines:
@@ -102,7 +101,7 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     facts = {name: record[name] for name in ("validation", "checkpoint")}
     facts |= {"harm": harms, "model": str(model)}
     runs = {"before": before[""], "after": after[""]}
-    return improvement(options, folder, kind, runs, compared[""], facts)
+    return improvement(options, folder, runs, compared[""], facts)
 
 
 def measures_of(training: Training) -> dict[str, Measure]:
@@ -129,36 +128,28 @@ def measures_of(training: Training) -> dict[str, Measure]:
 
 def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
     """What a training reads, and what is asked before and after it; nothing is loaded."""
-    options = training.options
-    asked = {name: plan_of(*measure) for name, measure in measures.items()}
-    learned = training.asked(options.train_groups, options.train_facts)
+    options, suite = training.options, training.suite
+    asked = {name or "held out": plan_of(*measure) for name, measure in measures.items()}
+    learned = plan_of(training.asked(options.train_groups, options.train_facts), suite)
     validated = training.asked(options.validation_groups, options.validation_facts)
-    parts = {
-        "train": plan_of(learned, training.suite),
-        "validation": plan_of(validated, training.suite),
-        "held out": asked[""],
-    }
-    item, lines = asked[""].suite.words.item, list[str]()
+    parts = {"train": learned, "validation": plan_of(validated, suite), **asked}
+    lines = list[str]()
     if training.is_split:
         lines.append("Each part has questions of all groups; --train-groups holds out whole ones.")
-    for name, part in parts.items():
-        count = sum(len(group.facts) for group in part.suite)
-        lines.append(f"{name}: {counted(count, item)} of {listed([*part.sizes])}")
-    teacher = " of a teacher, then as many of the model" * training.has_teacher
-    counts = [len(group.facts) for group in parts["train"].suite]
-    counts = [sum(counts)] if training.asks_questions else counts
-    _, updates, interval = training.schedule(counts)
-    choosing = counted(
-        sum(parts["validation"].sizes.values()), "validation query", "validation queries"
-    )
-    lines.append(
-        f"work: {counted(updates, 'update')}{teacher}, and "
-        f"{counted(updates // interval, 'checkpoint')} of {choosing}"
-    )
-    queries = {name or "held out": sum(of.sizes.values()) for name, of in asked.items()}
-    each = ", ".join(f"{count:,} {name}" for name, count in queries.items())
-    lines.append(f"queries before, and again after: {each}")
-    lines.append("Nothing was trained. Rerun without --dry-run to start.")
+    for name in ("train", "validation", "held out"):
+        count = sum(len(group.facts) for group in parts[name].suite)
+        item = parts[name].suite.words.item
+        lines.append(f"{name}: {counted(count, item)} of {listed([*parts[name].sizes])}")
+    counts = [len(group.facts) for group in learned.suite]
+    _, updates, interval = training.schedule([sum(counts)] if training.asks_questions else counts)
+    queries = {name: sum(part.sizes.values()) for name, part in parts.items()}
+    work = f"{counted(updates, 'update')}, and {counted(updates // interval, 'checkpoint')}"
+    teacher = "; as much before for a teacher" * training.has_teacher
+    lines += [
+        f"work: {work} of {queries['validation']:,} validation queries{teacher}",
+        "queries before, and again after: " + ", ".join(f"{queries[of]:,} {of}" for of in asked),
+        "Nothing was trained. Rerun without --dry-run to start.",
+    ]
     return Output(shown=lines, facts={"queries": queries})
 
 
@@ -248,20 +239,22 @@ def harm_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def improvement(
     options: ImproveOptions,
     folder: Path,
-    kind: str,
     runs: Mapping[str, CountedRun],
     compared: pl.DataFrame,
     facts: Mapping[str, Any],
 ) -> Output:
     """What training changed on the held-out groups, and the harm.
 
-    ``kind``: of the model. ``runs``: before and after. ``compared``: both (``COMPARISON_SCHEMA``).
+    ``runs``: before and after. ``compared``: both (``COMPARISON_SCHEMA``).
     ``facts``: what ``train`` records, ``harm`` (``harm_table``) and the ``model``.
     """
     suite, model, checkpoint = runs["before"].suite, Path(facts["model"]), facts["checkpoint"]
     updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
     paths = f"before={folder / 'before'} after={model.with_name('after')}"
-    base = locate(options.model).base
+    base, task = (
+        locate(options.model).base,
+        "text-generation" if suite.words.is_pooled else "fill-mask",
+    )
     adapter = [f"Its adapter, where {base} is or can be fetched: {model.with_name('adapter')}"]
     shown: list[Table | str] = [
         comparison_table(compared, suite),
@@ -270,7 +263,7 @@ def improvement(
         *adapter * bool(options.lora_rank),
         "Load it:",
         "  from transformers import pipeline",
-        f'  model = pipeline("{PIPELINES[kind]}", model="{model}")',
+        f'  model = pipeline("{task}", model="{model}")',
         f"More: consilience report {paths} --out {folder / 'report.html'}",
     ]
     few = f"No change can be tested: there are too few held-out {suite.words.item}s."

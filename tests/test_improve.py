@@ -380,8 +380,8 @@ def test_the_teacher_of_a_vote_does_not_move(model_folder, tmp_path):
 
 
 def test_adapters_leave_the_other_weights_alone(model_folder, tmp_path):
-    spec, adapted = model_folder("bert"), {"lora_rank": 2, "learning_rate": 3e-2}
-    saved = assert_trained(spec, tmp_path, **adapted, epochs=2)
+    spec, adapted = model_folder("bert"), {"lora_rank": 2, "learning_rate": 1e-2}
+    saved = only_train(spec, tmp_path, **adapted, epochs=2)
     before, after = (AutoModelForMaskedLM.from_pretrained(of).state_dict() for of in (spec, saved))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed

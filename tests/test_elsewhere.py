@@ -173,6 +173,21 @@ def test_levels_of_any_name_are_compared(tmp_path, factor, levels):
     assert parts["level"].to_list() == sorted(levels)
 
 
+def test_a_column_that_is_named_is_no_other_factor(tmp_path):
+    rows = [row(item, "x", Template=at) for item in "ab" for at in "12"]
+    result = cs.score(write(tmp_path / "t.jsonl", rows), columns={"sample": "Template"})
+    assert result.answers["variant"].unique(maintain_order=True).to_list() == [
+        "sample=1",
+        "sample=2",
+    ]
+    refused(
+        "a factor called 'right'",
+        cs.check,
+        [str(tmp_path / "t.jsonl")],
+        columns={"right": "Template"},
+    )
+
+
 def test_no_number_is_an_empty_cell():
     rows = [row("a", float("nan"), template="1"), row("a", "x", template=float("nan"))]
     assert numbers(cs.score(rows)) == [100, 0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -53,12 +54,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     where, match = str(path), options.match
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
-    columns = dict(of.partition("=")[::2] for of in options.columns or ())
-    columns = {NAME if of == "variant" else of: name for of, name in columns.items()}
-    if taken := {*columns} & TAKEN:
-        found = f"a factor called '{min(taken)}'"
-        expected = f"{', '.join(NEEDED)}, options, answer, or a factor of another name"
-        raise ConsilienceError(found, expected=expected)
+    named = named_columns(options.columns)
+    columns = {NAME if of == "variant" else of: name for of, name in named.items()}
     frames, fields = frames_in(path, columns, (*([] if suite else NEEDED), "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):
@@ -89,6 +86,16 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if match in readings - {*RULES}:
         return counted_table(table, path.stem, reading=match)
     return counted_table(table, path.stem, rule_of(match, readings) if match else None)
+
+
+def named_columns(columns: Sequence[str] | None) -> dict[str, str]:
+    """Our names of columns, and what a file calls them; a name that no factor has raises."""
+    named = dict(of.partition("=")[::2] for of in columns or ())
+    if taken := {*named} & TAKEN - {"variant"}:
+        found = f"a factor called '{min(taken)}'"
+        expected = f"{', '.join(NEEDED)}, options, answer, or a factor of another name"
+        raise ConsilienceError(found, expected=expected)
+    return named
 
 
 def kept(made: Elsewhere, options: ScoreOptions, folder: Path) -> Run:

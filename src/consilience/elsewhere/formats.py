@@ -100,7 +100,9 @@ def frames_in(
     own = {of: of for of in COLUMNS} | {of: name for of, name in OWN.items() if of not in factors}
     fields = {
         of: name if name in names else plain.get(plain_name(name), name) for of, name in own.items()
-    } | known
+    }
+    taken = {name for of, name in known.items() if of in COLUMNS or of in OWN}
+    fields = {of: name for of, name in fields.items() if of in COLUMNS or name not in taken} | known
 
     def is_there(name: str) -> bool:
         parts = [name] if name in names else map(str.strip, name.split(COLUMN_JOIN))

@@ -18,7 +18,7 @@ from consilience.authoring.checks import checked_suite
 from consilience.core.errors import ConsilienceError
 from consilience.core.factors import FACTORS
 from consilience.core.text import counted, listed, spread, truncated
-from consilience.elsewhere import kept, made_of
+from consilience.elsewhere import kept, made_of, named_columns
 from consilience.elsewhere.formats import FIRST, TABLE, frames_in, opened
 from consilience.elsewhere.table import COLUMNS, FORM, KEY, NEEDED, Elsewhere
 from consilience.files.rows import names_of
@@ -291,7 +291,7 @@ def check(files: Sequence[str], columns: Sequence[str] | None = None) -> Output:
     """
     if len(files) > 2:
         raise ConsilienceError(f"{len(files)} files", expected="one, or two to be compared")
-    named = dict(of.partition("=")[::2] for of in columns or ())
+    named = named_columns(columns)
     every, shown = [Checked.of(of, named) for of in files], list[Table | str]()
     tables, problem = dict[str, pl.DataFrame](), every[0].problem
     for at, known in enumerate(every, start=1):

@@ -51,7 +51,6 @@ from consilience.suites.questions import Questions
 from consilience.types import Relation, Suite
 
 TIMED = 8  # Queries that a dry run asks to estimate the time
-NOT_MEASURED = "the noise floor of the server was not measured"
 
 
 def probe(
@@ -66,7 +65,7 @@ def probe(
 
     ``recorded``: the options that the record of the run has; None for ``options``.
     """
-    plan = plan_of(options, suite, progress)
+    plan = plan_of(options, suite)
     queries = plan.queries(loaded(plan, options, model, progress))
     named = options_record(recorded or options, {"suite": suite, "model": model})
     folder = open_folder(plan, queries, options, named)
@@ -173,7 +172,7 @@ def _noise_floor(
     except ConsilienceError as error:
         if wanted:
             raise
-        folder.note([f"{NOT_MEASURED}: {error}"])
+        folder.note([f"the noise floor of the server was not measured: {error}"])
         return None
 
 
@@ -248,7 +247,7 @@ def plan_probe(
     a URL, the number of requests. ``suite`` and ``model``: values in place of those that the
     options name.
     """
-    plan = plan_of(options, suite, progress)
+    plan = plan_of(options, suite)
     start = time.monotonic()
     queries = plan.queries(loaded(plan, options, model, progress))
     loading = time.monotonic() - start

@@ -496,7 +496,7 @@ def list_suites() -> dict[str, str]:
 
 def fetch_suite(name: str = "pararel", data: str | Path | None = None) -> Path:
     """Fetch a suite from its authors and check every file; the folder of the suite."""
-    return fetch(name, suites.data_dir(None if data is None else Path(data)))[0]
+    return fetch(name, suites.data_dir(data))[0]
 
 
 def suite_stats(suite: str | Path | Suite | Questions) -> Output:

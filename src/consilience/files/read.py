@@ -118,7 +118,7 @@ def read_rows(path: Path, problems: Problems | None = None) -> Rows:
     """
     suffix = ".csv" if path.name.endswith(".csv.gz") else path.suffix
     if suffix in (".csv", ".tsv"):
-        rows = _named_cells(read_cells(path), path, problems)
+        rows = _named_cells(read_cells(path), problems)
     elif suffix == ".jsonl":
         rows = _json_rows(path, problems)
     elif suffix == ".json":
@@ -129,7 +129,7 @@ def read_rows(path: Path, problems: Problems | None = None) -> Rows:
     elif suffix == ".xlsx":
         table = read_workbook(path)
         lines = ((f"{path}:{at}", list(row)) for at, row in enumerate(table.rows(), start=2))
-        rows = _named_cells(lines, path, problems, table.columns)
+        rows = _named_cells(lines, problems, table.columns)
     elif suffix == ".parquet":
         table, labels = read_parquet(path), _class_labels(parquet_metadata(path))
         named = table.iter_rows(named=True)
@@ -166,7 +166,6 @@ def _json_rows(path: Path, problems: Problems | None) -> Rows:
 
 def _named_cells(
     rows: Iterator[tuple[str, list[Any]]],
-    path: Path,
     problems: Problems | None,
     header: list[str] | None = None,
 ) -> Rows:

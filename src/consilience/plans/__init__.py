@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
-from consilience.core.errors import SILENT, Progress
 from consilience.options.commands import ProbeOptions, refuse_options
 from consilience.plans.asking import Kind, Plan, Queries
 from consilience.plans.facts import plan_facts
@@ -20,7 +19,7 @@ from consilience.types import Suite
 
 __all__ = ["PLANS", "Kind", "Plan", "Queries", "kind_of", "plan_of", "refuse_other_options"]
 
-PLANS: Mapping[Kind, Callable[[ProbeOptions, Any, Progress], Plan]] = {
+PLANS: Mapping[Kind, Callable[[ProbeOptions, Any], Plan]] = {
     "facts": plan_facts,
     "pairs": plan_pairs,
     "questions": plan_questions,
@@ -55,9 +54,7 @@ def refuse_other_options(options: ProbeOptions, suite: Suite | Questions | None 
     return kind
 
 
-def plan_of(
-    options: ProbeOptions, suite: Suite | Questions | None = None, progress: Progress = SILENT
-) -> Plan:
+def plan_of(options: ProbeOptions, suite: Suite | Questions | None = None) -> Plan:
     """What ``probe`` asks with these options; ``suite``: in place of the named one."""
     options.check_connection()
-    return PLANS[refuse_other_options(options, suite)](options, suite, progress)
+    return PLANS[refuse_other_options(options, suite)](options, suite)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
+from consilience.core.errors import Advance, ConsilienceError
 from consilience.core.items import OBJECT_SLOT, Ask, Group, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
@@ -23,7 +23,7 @@ from consilience.suites import facts as selection
 from consilience.types import Query, Suite
 
 
-def plan_facts(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
+def plan_facts(options: ProbeOptions, suite: Any = None) -> Plan:
     """The facts of a suite in all patterns of their relations; ``suite``: in place of a name."""
     is_open = options.candidates == "vocabulary"
     languages = _languages_of(options.vary) if options.vary else None

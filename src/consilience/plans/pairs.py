@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
+from consilience.core.errors import Advance, ConsilienceError
 from consilience.core.factors import ORIGINAL, Design
 from consilience.core.free_text import DEFAULT_RULE, RULES, match
 from consilience.core.items import Ask, Choice, Form, Group, Item, Task, TextPair
@@ -28,7 +28,7 @@ from consilience.types import PAIR_WORDS, Candidates, Fact, Relation, Suite
 Original = Callable[[TextPair], Form]
 
 
-def plan_pairs(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
+def plan_pairs(options: ProbeOptions, suite: Any = None) -> Plan:
     """The pairs of a task in their original form and in others."""
     task = tasks.load_task(options.suite)
     _check(options)

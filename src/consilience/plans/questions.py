@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from consilience import suites
-from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress
+from consilience.core.errors import Advance, ConsilienceError
 from consilience.core.factors import (
     FACTORS,
     OF_OPTIONS,
@@ -185,7 +185,7 @@ def suite_of_questions(
     return Suite(name, tuple(relations), expectations=tuple(expectations), words=QUESTION_WORDS)
 
 
-def plan_questions(options: ProbeOptions, suite: Any = None, progress: Progress = SILENT) -> Plan:
+def plan_questions(options: ProbeOptions, suite: Any = None) -> Plan:
     """Every question in every variant; ``suite``: in place of the named one."""
     presented = Presented.of(options, suite)
     questions, design, groups = presented.questions, presented.design, presented.groups

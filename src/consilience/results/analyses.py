@@ -252,7 +252,7 @@ def analyze_representations(
     from consilience.analysis import representations
     from consilience.models.batches import vector_array
 
-    plan = plan_of(options, progress=progress)
+    plan = plan_of(options)
     if plan.kind != "facts":
         raise ConsilienceError(f"the {plan.kind} of '{options.suite}'", expected="a suite of facts")
     queries = plan.queries(probing.loaded(plan, options, None, progress))

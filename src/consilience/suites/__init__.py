@@ -9,7 +9,6 @@ from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.provenance import plugin
 from consilience.files.read import SUFFIXES, Problems, read_rows
 from consilience.files.rows import Column, TableError, find_table, line, raise_all, read_table
-from consilience.files.write import path_of
 from consilience.suites import question_suites
 from consilience.suites.facts import load_folder, read_folder
 from consilience.suites.pairs import TASKS, is_task, load_task
@@ -73,7 +72,7 @@ def suite_folder(spec: str, data: Path) -> Path:
 
 def load_suite(spec: str | Path, data: str | Path | None = None) -> Suite:
     """The suite of facts of that name or folder; what is wrong raises in one error."""
-    name, data = _name_of(spec), data_dir(_path_or_none(data))
+    name, data = _name_of(spec), data_dir(data)
     folder = suite_folder(name, data)
     return named.facts(data) if (named := known_suite(name)) else load_folder(folder)
 
@@ -115,7 +114,7 @@ def load_any(
     if isinstance(spec, Suite | Questions):
         return spec
     if is_questions(_name_of(spec)):
-        return load_questions(spec, columns, _path_or_none(data))
+        return load_questions(spec, columns, data)
     refuse_columns(spec, columns)
     return load_suite(spec, data)
 
@@ -131,7 +130,7 @@ def check_suite(
     spec: str | Path, data: str | Path | None = None, columns: Mapping[str, str] | None = None
 ) -> list[ConsilienceError]:
     """What is wrong with a suite; ``columns``: of questions, what they are called."""
-    name, data = _name_of(spec), data_dir(_path_or_none(data))
+    name, data = _name_of(spec), data_dir(data)
     is_other = is_questions(name) or is_task(name)
     folder = None if is_other else suite_folder(name, data)
     try:
@@ -157,7 +156,3 @@ def _name_of(spec: object) -> str:
     raise ConsilienceError(
         f"a suite of type {type(spec).__name__}", expected="the name of a suite or a folder"
     )
-
-
-def _path_or_none(folder: str | Path | None) -> Path | None:
-    return None if folder is None else path_of(folder, "the folder of data")

@@ -64,10 +64,10 @@ from consilience.types import (
 )
 
 
-def data_dir(folder: Path | None = None) -> Path:
+def data_dir(folder: str | Path | None = None) -> Path:
     """Where fetched data lies: what was given, ``CONSILIENCE_DATA``, or the user's cache."""
     if folder is not None:
-        return folder
+        return path_of(folder, "the folder of data")
     if os.environ.get("CONSILIENCE_DATA"):
         return Path(os.environ["CONSILIENCE_DATA"])
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -478,7 +478,7 @@ def is_questions(spec: str) -> bool:
 
 
 def load_questions(
-    spec: str | PathLike[str], columns: Names | None = None, data: Path | None = None
+    spec: str | PathLike[str], columns: Names | None = None, data: str | Path | None = None
 ) -> Questions:
     """The questions of a file, a folder, the Hub or a name; what is wrong raises in one error.
 

@@ -259,7 +259,7 @@ class Baseline(Chooser):
         super().__init__({"model": f"baseline:{name}", "kind": "baseline"}, labels)
         if name == "random":
             self.identity["seed"] = seed
-        self.name, self.seed = name, seed
+        self.name, self.seed, self.kind = name, seed, kind
         self.most, self.golds = most, golds
 
     def score(

@@ -193,6 +193,11 @@ def test_no_number_is_an_empty_cell():
     assert numbers(cs.score(rows)) == [100, 0, 0]
     scored = {"options": ["x", "y"], "scores": [float("-inf"), -0.1]}
     assert numbers(cs.score([row("a", None, **scored), row("b", None, "y", **scored)]))[0] == 50
+    asked = [{"question": of, "answer": of, "context": "x"} for of in "ab"]
+    asked[0]["context"] = float("nan")
+    result = cs.evaluate(asked, "baseline:majority")
+    found = result.run.queries["input"].to_list()
+    assert [text.partition("\n")[0] for (text,) in found] == ["Question: a", "x"]
 
 
 # Every Eval Ever

@@ -173,7 +173,7 @@ def text(value: Any) -> str | None:
         if not (value.isascii() and value.isprintable()):
             value = unicodedata.normalize("NFC", CONTROLS.sub("", LINE_ENDS.sub("\n", value)))
         return value.strip() or None
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or _is_nan(value):
         return None
     if isinstance(value, date | time):  # of a midnight, as libraries of tables have it, the date
         return value.isoformat().removesuffix("T00:00:00")
@@ -308,6 +308,10 @@ def repeated(first: pl.Series, second: pl.Series) -> pl.Series:
     return keys.is_in(again.implode()) if len(again) else pl.repeat(False, len(keys), eager=True)
 
 
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 THE_FRAME = "the frame"
 
 
@@ -326,7 +330,8 @@ def as_polars(frame: object, where: str = THE_FRAME) -> pl.DataFrame:
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
-        return pl.DataFrame(frame, infer_schema_length=None, strict=False)
+        rows = [{name: None if _is_nan(of) else of for name, of in row.items()} for row in frame]
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
     kind = type(frame)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] != "pandas":
         expected = "a polars or pandas DataFrame, or a list of dictionaries"

@@ -427,10 +427,10 @@ def test_a_log_that_inspect_wrote_has_the_factors_of_its_variants():
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("log.json", {"eval": {}, "samples": [{"id": 1, "scores": {"match": None}}]}, "inspect_ai does not write"),
-    ("log.json", {"results": {"version": 3, "results": [{"provider": "toy"}]}}, "promptfoo does not write"),
+    ("log.json", {"eval": {}, "samples": [{"id": 1, "scores": {"match": None}}]}, "as a log of inspect_ai"),
+    ("log.json", {"results": {"version": 3, "results": [{"provider": "toy"}]}}, "as a log of promptfoo"),
     ("samples_t.jsonl", {"doc_id": 1, "arguments": [["p", "a"], ["p", "b"]], "filtered_resps": ["a", "b"]},
-     "lm-evaluation-harness does not write"),
+     "as a log of lm-evaluation-harness"),
     ("table.json", {"rows": [row("a", "x")]}, "no list of rows"),
 ])  # fmt: skip
 def test_a_log_of_another_form_is_refused(tmp_path, name, content, message):

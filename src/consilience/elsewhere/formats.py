@@ -46,6 +46,7 @@ OWN = {name: name for name in (*FACTORS, FORM)} | {NAME: "variant"}
 """The factors of tables, and of logs of what was exported: columns of their names."""
 
 TABLE = "a table"
+FAULTS = (AttributeError, BadZipFile, LookupError, NotImplementedError, TypeError, ValueError)
 PART = 2**24  # Bytes of a file that are parsed at once
 FIRST = 1000  # Rows of a file that show which columns it has
 
@@ -137,8 +138,8 @@ def opened(path: Path) -> tuple[str, Rows]:
     def whole() -> Rows:
         try:
             yield from rows
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            found = f"a record that {form} does not write: {reason_of(error)}"
+        except (*FAULTS, *POLARS_FAULTS) as error:
+            found = f"cannot be read as a log of {form}: {reason_of(error)}"
             raise ConsilienceError(found, where=str(path)) from error
 
     return form, rows if form == TABLE else whole()
@@ -421,24 +422,19 @@ VALUES: Mapping[Any, bool] = {"C": True, "I": False, "P": False, "N": False, 1: 
 
 
 def _samples(file: Path) -> Iterator[tuple[Record, Record]]:
-    """The header and each sample of a log; one that cannot be read raises."""
+    """The header and each sample of a log."""
     if file.suffix == ".json":
         log = read_document(file)
         known = isinstance(log, Mapping) and "eval" in log
         yield from ((log["eval"], sample) for sample in (log.get("samples") or () if known else ()))
         return
-    try:
-        with ZipFile(file) as parts:
-            names = parts.namelist()
-            head = "header.json" if "header.json" in names else "_journal/start.json"
-            header = parse_json(_part(parts, head))["eval"]
-            for name in names:
-                if name.startswith("samples/") and name.endswith(".json"):
-                    yield header, parse_json(_part(parts, name))
-    except (BadZipFile, KeyError, NotImplementedError, ValueError, *POLARS_FAULTS) as error:
-        found = f"cannot be read as a log of inspect_ai: {reason_of(error)}"
-        todo = "Convert it: inspect log convert --to json."
-        raise ConsilienceError(found, where=str(file), todo=todo) from error
+    with ZipFile(file) as parts:
+        names = parts.namelist()
+        head = "header.json" if "header.json" in names else "_journal/start.json"
+        header = parse_json(_part(parts, head))["eval"]
+        for name in names:
+            if name.startswith("samples/") and name.endswith(".json"):
+                yield header, parse_json(_part(parts, name))
 
 
 def _part(parts: ZipFile, name: str) -> str:

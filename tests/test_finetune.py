@@ -391,6 +391,9 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
         "not empty; expected a new folder, or that of a training", train, plain, tmp_path / "thesis"
     )
     assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".training.json.7.part").write_text("{")  # killed in the first write
+    assert train(plain, tmp_path / "killed", epochs=1)["epochs"] == 1
 
 
 def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):

@@ -36,8 +36,9 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_occupied(folder: Path, expected: str = "a new folder, or an empty one") -> None:
-    """Raise where there is a file, or a folder that holds something."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Raise where there is a file, or a folder that holds more than what a killed write left."""
+    is_empty = folder.is_dir() and all(file.name.endswith(".part") for file in folder.iterdir())
+    if folder.exists() and not is_empty:
         found = "a folder that is not empty" if folder.is_dir() else "a file"
         parts = {"expected": expected, "where": str(folder), "todo": f"{OTHER_OUT}."}
         raise ConsilienceError(found, **parts, kind="occupied")

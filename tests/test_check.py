@@ -53,7 +53,7 @@ def test_numbers_are_possible_or_have_a_reason(six):
     ]
     found = reasons(six)
     assert [of for of, why in found.items() if why == "yes"] == [
-        "Accuracy", "Consistency", "Chance-corrected consistency", "Intervals over items", "Changed answers",
+        "Accuracy", "Consistency", "Chance-corrected consistency", "Intervals over items",
     ]  # fmt: skip
     assert (
         "4 to 100 paraphrases" in found["Intervals over phrasings"]

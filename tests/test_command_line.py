@@ -256,7 +256,7 @@ def test_json_is_one_document_and_nothing_else(consilience, tmp_path):
     arguments = ("probe", "--model", "baseline:random", "--groups", "sport, capital,", "--json")
     out = output(consilience, *arguments, "--out", tmp_path / "r", "--seed", 3)
     document = json.loads(out)
-    assert set(document) == {"verdict", "run", "summary", "metrics", "changes", "warnings"}
+    assert set(document) == {"verdict", "run", "summary", "metrics", "warnings"}
     assert document["summary"]["rows"][1]["label"] == "Consistency"
     assert document["run"]["path"] == str(tmp_path / "r")
     assert document["run"]["settings"]["groups"] == ["capital", "sport"]

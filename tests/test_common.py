@@ -15,7 +15,7 @@ from consilience.metrics.measure import CheckedAnswers, measure
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.pairs import suite_of_task
-from consilience.report.analysis_tables import factor_table
+from consilience.report.layouts import factor_table
 from consilience.results.comparing import Common
 from consilience.runs.run import Run
 from consilience.suites.facts import select_languages

@@ -30,7 +30,7 @@ from consilience.models.functions import Function
 from consilience.options.commands import ProbeOptions
 from consilience.plans.factors import factors_of
 from consilience.probing import probe
-from consilience.report.comparison_tables import comparison_table
+from consilience.report.layouts import comparison_table
 from consilience.runs.run import Run
 from consilience.suites import check_suite
 from consilience.suites.question_suites import (
@@ -524,7 +524,7 @@ def test_a_kept_run_keeps_its_expectations(folder, consilience, answer_to_b):
     assert again.suite.expectations == load_questions(str(folder)).expectations
     output(consilience, "report", run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "<h2>Violations, same</h2>" in page and ": examples of violations</p>" in page
+    assert "<h2>Violations, same</h2>" in page and "Violated expectations</p>" in page
     status, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
     assert status in (0, 3) and err.count("note:") == 1 + (answer_to_b == "maybe")
 

@@ -14,8 +14,8 @@ import consilience as cs
 from checks import output, refusal
 from consilience.analysis.factor_effects import factor_tables
 from consilience.core.factors import Design, Factor, FactorialDesign
-from consilience.report.analysis_tables import factor_table
-from consilience.report.export import as_csv
+from consilience.report.layouts import factor_table
+from consilience.report.table import as_csv
 from consilience.runs.run import Run
 from consilience.types import Candidates, Relation
 from grids import grid_of
@@ -156,7 +156,7 @@ def test_the_range_of_accuracy_by_hand():
     expected = {"n": 0, "n_excluded": 4, "lowest_variant": "", "n_lowest": 0}
     assert expected.items() <= none.items()
     table = factor_table([tables_of()], "title")
-    assert "lowest in order=BA, labels=A (25.0)" in table.notes[-1]
+    assert "from 25.0 (order=BA, labels=A) to 75.0" in table.notes[-1]
 
 
 def test_groups_are_counted_together():

@@ -84,10 +84,8 @@ def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
 
     result = cs.evaluate(pairs, judge, vary=[ORDER], out=tmp_path / "run")
     text = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert (
-        "It prefers the reply that is shown first: its position preference is 100.0, from -100"
-        in text
-    )
+    assert "It prefers the reply that is shown first." in text
+    assert "changes answers" not in text, "order alone varies"
 
 
 def test_without_orders_nothing_is_said_of_places(pairs):

@@ -198,7 +198,7 @@ def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilien
 
 # Without the extra ``models`` (torch, transformers): what needs no model works, the rest says so.
 
-MODULES = "metrics.measure report.page report.export suites cli"
+MODULES = "metrics.measure report.page report.table suites cli"
 
 WITHOUT_MODELS = f"""if True:
     import importlib, json, sys

@@ -15,7 +15,7 @@ from checks import output, refusal
 from conftest import WORDS, cases, cells, real_data
 from consilience.metrics.statistics import holm
 from consilience.options.commands import ProbeOptions, ReproduceOptions
-from consilience.report.export import as_markdown
+from consilience.report.table import as_markdown
 from consilience.reproduce import Measured, Recipe, Work, paper_numbers, pararel
 from consilience.reproduce.calum import GROUPS, VARIANTS
 from consilience.reproduce.reproduction import (
@@ -104,8 +104,8 @@ def test_a_table_in_the_papers_layout(small):
     numbers = beside("small", ours, {"Bob": "unavailable: cannot load it"})
     assert as_markdown(beside_table(numbers, "Small")).splitlines()[2:] == [
         "|  | Right | Pairs | p |", "|---|---:|---:|---:|",
-        "| Ada (paper) | 50.0 ± 20.0 | 12 | \\< 0.01 |",
-        "| Ada (ours) | 49.0 ± 19.0 | - | \\<.001 |", "| *late* | | | |",
+        "| Ada (paper) | 50.0±20.0 | 12 | \\< 0.01 |",
+        "| Ada (ours) | 49.0±19.0 | - | \\<.001 |", "| *late* | | | |",
         "| Bob (paper) | 61.25 | 7 | - |", "| Bob (ours) | - | 8 | - |",
         "", "* A dash means undefined.",
     ]  # fmt: skip

@@ -28,8 +28,7 @@ from consilience.plans import plan_of
 from consilience.plans.facts import ask, ask_suite, group_of
 from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
-from consilience.report.comparison_tables import comparison_table
-from consilience.report.metric_tables import language_table
+from consilience.report.layouts import comparison_table, language_rows, metrics_table
 from consilience.runs.run import Run
 from consilience.suites import check_suite
 from consilience.suites.facts import load_folder, sample_facts, select_languages, select_relations
@@ -587,13 +586,13 @@ def test_numbers_of_languages(suite):
         {"": 16 / 30, "en": 2 / 3, "ja": 2 / 3, "en/de": 5 / 6, "en/ja": 4 / 12, "de/ja": 3 / 6}
     )
     assert values("accuracy") == pytest.approx({"": 2 / 3, "en": 2 / 3, "de": 1, "ja": 2 / 3})
-    table = language_table(metrics, suite)
-    assert [row[0].value for row in table.grid()] == [
-        "en", "de", "ja", "en and de", "en and ja", "de and ja",
-    ]  # fmt: skip
+    table = metrics_table(language_rows(metrics), "t")
+    assert [row[0].value for row in table.grid() if row[0].value.startswith("Consistency, ")] == [
+        f"Consistency, {of}" for of in ("en", "de", "ja", "en and de", "en and ja", "de and ja")
+    ]
     alone = select_languages(suite, ["en"])
     english = answers.filter(pl.col("variant").is_in([of["pattern"] for of in PATTERNS[:2]]))
-    assert not language_table(measure(english, alone), alone).rows
+    assert language_rows(measure(english, alone)).is_empty()
 
 
 def test_languages_on_the_command_line(consilience, tmp_path):

@@ -16,26 +16,32 @@ from consilience.analysis.factor_effects import FactorTables
 from consilience.app.console import Terminal
 from consilience.core.schemas import METRICS_SCHEMA, OVER_PHRASINGS
 from consilience.metrics import registry
-from consilience.metrics.differences import form_changes
 from consilience.metrics.measure import CheckedAnswers
 from consilience.probing import count_answers, majority_baseline
-from consilience.report.analysis_tables import factor_verdict, pattern_verdict
 from consilience.report.cautions import CAUTIONS, Known, by_run, cautions
-from consilience.report.export import as_csv, as_latex, as_markdown, save_table
-from consilience.report.metric_tables import form_table, group_table, item_table, metrics_table
-from consilience.report.summary import Summary, SummaryRow, _least, summarize
+from consilience.report.layouts import (
+    factor_verdict,
+    group_table,
+    item_table,
+    metrics_table,
+    pattern_verdict,
+)
+from consilience.report.summary import Summary, SummaryRow, summarize
 from consilience.report.table import (
     LOW_HIGH,
     Cell,
     Column,
     Table,
     all_notes,
+    as_csv,
+    as_latex,
+    as_markdown,
     as_text,
     fitted_text,
     frame_table,
     interval_of,
     number_text,
-    spread_of,
+    save_table,
     text_of,
 )
 from consilience.suites.facts import sample_facts, select_relations
@@ -115,14 +121,14 @@ def test_the_majority_baseline_is_counted_on_the_facts_that_the_model_answered()
 @pytest.mark.parametrize(("value", "low", "baseline", "note"), [
     (0.4, 0.1, 0.5, None),
     (math.nan, math.nan, 0.5, "A dash means undefined."),
-    (0.4, math.nan, 0.5, "A dash means no interval: nothing varies, or fewer than 5 counted."),
+    (0.4, math.nan, 0.5, "A dash means undefined, or no interval: nothing varies, or fewer than 5 facts."),
     (0.4, 0.1, math.nan, "A dash means undefined."),
-    (0.4, math.nan, math.nan, "A dash means undefined, or no interval: nothing varies, or fewer than 5 counted."),
 ])  # fmt: skip
 def test_the_last_note_explains_intervals_and_empty_cells(value, low, baseline, note):
     row = SummaryRow("A", "accuracy", "whole", "", value, low, 0.8, baseline, "right")
-    summary = Summary("t", [row], [])
-    assert all_notes(as_text(summary.table())) == ([note] if note else [])
+    table = as_text(Summary("t", [row], "facts").table())
+    assert all_notes(table) == ([note] if note else [])
+    assert table.title == "t; 95 % CI over facts"
 
 
 def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
@@ -139,11 +145,9 @@ def test_the_rows_of_facts_are_the_means_of_the_metrics_table(at_random):
     assert summary.title == "toy on mini: 6 of 8 relations, 36 facts, 9 patterns each (strict)"
     assert summary.chance == by_name["chance_consistency"]["value"]
     assert summary.rows[1].baseline == 1 and math.isnan(summary.rows[2].baseline)
-    assert len(summary.least) == 3
-    assert summary.least == sorted(summary.least, key=lambda group: group[1])
     shown = summary.table()
     assert [len(row) for row in shown.rows] == [len(shown.columns)] * 4
-    assert shown.notes[0].startswith("Least consistent: ")
+    assert (summary.over, shown.notes) == ("relations", [])
 
 
 def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
@@ -165,17 +169,6 @@ def test_the_title_counts_the_facts_and_the_patterns_that_were_asked():
     answers = answers.filter(pl.col("variant") != PATTERNS[2])
     summary = count_answers(answers, suite, "toy").summary
     assert "2 relations, 5 of 6 facts, 2 patterns each" in summary.title
-    assert summary.least == [("S", 0.5)]
-
-
-@pytest.mark.parametrize(("shares", "least"), [
-    ((0.2, 1, 1), "A"), ((0.5, 0.5, 0.7), "AB"), ((0.2, 0.702, 0.698), "A"), ((0.501, 0.502, 0.503), ""),
-])  # fmt: skip
-def test_groups_that_are_shown_as_equal_are_named_together(shares, least):
-    groups = [SimpleNamespace(id=name, label=name) for name in "ABC"]
-    keys = [("consistency", "group", name, "whole", "") for name in "ABC"]
-    values = {key: {"value": value} for key, value in zip(keys, shares, strict=True)}
-    assert "".join(label for label, _ in _least(values, groups)) == least
 
 
 @pytest.mark.parametrize(("cardinality", "labels"), [
@@ -203,11 +196,10 @@ def test_sentence_pairs_have_the_rows_of_the_calum_paper():
     corrected, baseline = values.pop("Chance-corrected consistency")
     assert corrected == pytest.approx(0.8, abs=0.05) and math.isnan(baseline)
     assert values == {
-        "Accuracy": (0.8, 0.6), "Consistency": (0.9, 1.0),
+        "Accuracy": (0.8, 0.6), "Consistency": (0.9, 1.0), "Consistent accuracy": (0.6, 0.6),
         "Consistency C_R": (0.8, 1.0), "Consistency C_S": (1.0, 1.0),
     }  # fmt: skip
     assert summary.title == "toy on t: 5 sentence pairs, 3 forms"
-    assert summary.least == []
 
 
 def test_numbers_of_written_answers_have_names_of_their_own():
@@ -238,14 +230,10 @@ def factors(rows):
     ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)],
      ["It is open which of order and labels changes answers more: variants that differ in one alone "
       "agree in 50.0 % and 50.0 % of pairs."]),
-    ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)],
-     ["The order of the options (order) changes answers: variants that differ in nothing else "
-      "agree in 50.0 % of pairs."]),
-    ([("mine", 0.5, 0.4, 0.6)],
-     ["The factor (mine) changes answers: variants that differ in nothing else agree in 50.0 % of pairs."]),
-    ([("order", 1.0, 1.0, 1.0)],
-     ["No factor changes an answer: variants that differ in one factor always agree."]),
-    ([("order", math.nan, 0.0, 1.0)], []),
+    ([("order", 0.9, 0.85, 1.0), ("mine", 0.5, 0.4, 0.6)],
+     ["The factor (mine) changes answers most: variants that differ in nothing else agree in 50.0 % of pairs."]),
+    ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], []),
+    ([("mine", 0.5, 0.4, 0.6)], []),
 ])  # fmt: skip
 def test_factors(rows, sentences):
     assert factor_verdict([factors(rows)]) == sentences
@@ -255,11 +243,9 @@ def test_factors(rows, sentences):
 @pytest.mark.parametrize(("gains", "p", "sentences"), [
     ([-0.1, 0.25, 0.05], 0.01,
      ["Consistency gains most without one pattern: R 50.0 to 75.0 % without 'b'; S 40.0 to 45.0 % "
-      "without 'c'.",
-      "1 of 1 pattern clearly differ in accuracy from the first one of the same relation (p < 0.05, Holm)."]),
+      "without 'c'."]),
     ([0.0, 0.0, math.nan], math.nan, []),
-    ([math.nan] * 3, 1.0,
-     ["0 of 1 pattern clearly differ in accuracy from the first one of the same relation (p < 0.05, Holm)."]),
+    ([math.nan] * 3, 1.0, []),
 ])  # fmt: skip
 def test_patterns(gains, p, sentences):
     rows = pl.DataFrame({
@@ -286,12 +272,12 @@ def metrics(**values):
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
-def run(label, painter, composer):
+def run(label, painter, composer, protocol="strict"):
     """A run with its numbers of candidates; of the third relation it has no answer."""
     sizes = {"painter": painter, "composer": composer, "capital": 52}
     rows = [(group, "x", size) for group, size in sizes.items()] + [("maker", None, 3)]
     answers = pl.DataFrame(rows, ["group", "answer", "n_candidates"], orient="row")
-    return SimpleNamespace(label=label, settings={"protocol": "strict"}, answers=answers)
+    return SimpleNamespace(label=label, settings={}, answers=answers, protocol=protocol)
 
 
 def answered(*texts, **more):
@@ -320,6 +306,8 @@ ROWS = [
     ("constant", {"metrics": metrics(accuracy=0.5, top_answer=0.95, chance_consistency=0.9)},
      "In 1 of 1 relation over 90 % of the answers are the same word. Consistency says little"),
     ("unlike", {"asked_by": "published"}, "The run was asked under the protocol published"),
+    ("unlike", {"runs": [run("one", 12, 30), run("two", 12, 30, "published")]},
+     "two was asked under the protocol published and is counted by strict."),
     ("unlike", {"runs": [run("one", 39, 36), run("two", 12, 30)]},
      "two and one chose from different numbers of answers in 2 of 3 relations (for example painter: 12 and 39;"),
     ("part", {"common": COMMON, "queries": {"one": 2, "two": 5}},
@@ -396,9 +384,8 @@ def test_a_number_is_rounded_once_as_its_kind_is_shown(value, kind, digits, text
 def test_a_cell_has_a_value_or_an_interval_or_no_data():
     share, points = Column("", "share"), Column("", "points")
     cells = [Cell(0.5, 0.04, -0.1, 0.2), Cell(math.nan, 0.1, 0.1), Cell(), Cell("text")]
-    assert [text_of(cell, share) for cell in cells] == ["50.0", "-", "-", "text"]
+    assert [text_of(cell, share) for cell in cells] == ["50.0±4.0", "-", "-", "text"]
     assert [interval_of(cell, points) for cell in cells] == ["-10.0 to +20.0", "", "", ""]
-    assert [spread_of(cell, share) for cell in cells] == ["4.0", "", "", ""]
     assert [cell.number for cell in cells] == [0.5, None, None, None]
     assert text_of(Cell(0.5, digits=0), share) == "50"
 
@@ -418,7 +405,7 @@ def test_csv_has_the_bounds_of_a_number_behind_it():
     assert as_csv(interval) == "a,a low,a high,b,b low,b high,c\n50.0,,,50.0,25.0,75.0,1\n"
 
 
-def test_a_text_has_the_intervals_of_columns_with_bounds_and_a_file_all(tmp_path):
+def test_a_text_has_all_intervals_in_columns_of_their_own(tmp_path):
     cells = [Cell(0.5, low=0.25, high=0.75), Cell(math.nan), Cell("", low=0.1)]
     frame = [{"a": cell, "low": cell.low, "high": None if cell.value == "" else cell.high, "b": 1 - at}
              for at, cell in enumerate(cells)]  # fmt: skip
@@ -426,7 +413,11 @@ def test_a_text_has_the_intervals_of_columns_with_bounds_and_a_file_all(tmp_path
     columns = {"a": Column("a", "share", bounds=LOW_HIGH), "b": Column("b", "count")}
     table = frame_table(frame, "", columns)
     rows = [line.split() for line in printed(table, 80)[1:4]]
-    assert rows == [["50.0", "25.0", "to", "75.0", "1"], ["-", "-", "0"], ["-1"]]
+    assert rows == [
+        ["50.0", "25.0", "to", "75.0", "1", "0", "to", "2"],
+        ["-", "0", "-"],
+        ["-1", "-"],
+    ]
     save_table(table, tmp_path, "t")
     assert "| 50.0 | 25.0 to 75.0 | 1 | 0 to 2 |" in (tmp_path / "t.md").read_text(encoding="utf-8")
     assert "& 0 to 2 \\" in (tmp_path / "t.tex").read_text(encoding="utf-8")
@@ -450,7 +441,7 @@ def test_a_screen_has_numbers_at_the_right_and_blocks_with_headings():
         "title", "name      value       95 % CI         p",
         "first:", "one   50.0±10.0  10.0 to 90.0  0.010*",
         "second:", "two       100.0             -  0.500", "a note",
-        "A dash means no interval: nothing varies, or fewer than 5 counted.",
+        "A dash means undefined, or no interval: nothing varies, or fewer than 5 items.",
     ]  # fmt: skip
 
 
@@ -458,8 +449,8 @@ def test_headings_are_wrapped_at_words_or_shortened_on_a_narrow_screen():
     counts = [Column("Consistency", "share", "Cons"), Column("left out", "count")]
     table = Table("", [Column("relation"), *counts], [["capital", 0.5, 3]])
     assert printed(table, 80)[0] == "relation  Consistency  left out"
-    assert printed(table, 27)[:2] == ["                       left", "relation  Consistency   out"]
-    assert printed(table, 26)[:2] == ["                left", "relation  Cons   out"]
+    assert printed(table, 27)[0] == "relation  Cons  left out"
+    assert printed(table, 23)[:2] == ["                   left", "relation  Cons      out"]
 
 
 @pytest.mark.parametrize(("bounds", "left_out"), [(LOW_HIGH, "more"), (("l", "h"), "95 % CI")])
@@ -496,8 +487,7 @@ def printed_tables(tmp_path_factory):
             output(run_command, *command)
     answers = answers_of("yynny", "yynnn", "yynyn", "yynnn")
     metrics, suite = measured(answers), suite_of(answers)
-    tables.append(form_table(metrics, "forms", form_changes(answers, suite, "strict")))
-    tables.append(metrics_table(metrics, "metrics"))
+    tables.append(metrics_table(metrics, "metrics", suite.words.clusters))
     tables = [table for table in tables if isinstance(table, Table)]
     assert len(tables) >= 15
     return tables
@@ -588,9 +578,12 @@ def test_metrics_of_a_run_on_a_screen():
         for over in ("group", "mean", "all")
     ]
     metrics = pl.DataFrame(rows, METRICS_SCHEMA)
-    lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 80)
-    assert lines[1].split() == ["relation", "Accuracy", "Consistency", "facts", "left", "out"]
-    assert lines[2].split() == ["R", "(determinism)", "25.0", "50.0", "3", "1"]
+    lines = printed(group_table(metrics, make_suite(cardinality="N-M")), 200)
+    assert lines[0] == "hand: each relation, in percent; 95 % CI over subjects"
+    headings = ["relation", "Accuracy", "95 % CI", "Consistency", "95 % CI", "facts", "left out"]
+    assert lines[1].split() == " ".join(headings).split()
+    assert lines[2].split()[:3] == ["R", "(determinism)", "25.0"]
+    assert lines[2].split()[-6:] == ["50.0", "10.0", "to", "20.0", "3", "1"]
     table = as_csv(group_table(metrics, make_suite(cardinality="N-M")))
     assert table == (
         "relation,Accuracy,Accuracy low,Accuracy high,Consistency,Consistency low,"
@@ -600,10 +593,10 @@ def test_metrics_of_a_run_on_a_screen():
     named = replace(suite, relations=(replace(suite.relations[0], label="name"),))
     assert as_csv(group_table(metrics, named)).startswith("relation,id,Accuracy,")
     means = metrics.filter(pl.col("over") != "group")
-    lines = printed(metrics_table(means, "title", notes=["note"]), 80)
-    assert [line.split() for line in lines[2:-1]] == [
+    lines = printed(metrics_table(means, "title", "relations"), 80)
+    assert lines[0] == "title; 95 % CI over relations"
+    assert [line.split() for line in lines[2:]] == [
         ["Accuracy", "25.0±1.0", "10.0", "to", "20.0", "3", "25.0", "3", "1"],
         ["Determinism", "50.0±1.0", "10.0", "to", "20.0", "3", "50.0", "3", "1"],
         ["Expected", "by", "chance", "75.0±1.0", "10.0", "to", "20.0", "3", "75.0", "3", "1"],
     ]
-    assert lines[-1] == "note"

@@ -11,7 +11,7 @@ import pytest
 from checks import output, refused
 from conftest import cases
 from consilience.analysis import task_types
-from consilience.report.analysis_tables import calum_table, effects_tables
+from consilience.report.layouts import calum_table, effects_tables
 from consilience.report.table import fitted_text, text_of
 
 TRIPLE = (

@@ -16,7 +16,7 @@ from consilience.options import commands as declared
 
 if TYPE_CHECKING:
     from consilience.gating import Gate
-    from consilience.report.export import Displayed, Output
+    from consilience.report.table import Displayed, Output
 
 # fmt: off
 

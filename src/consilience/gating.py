@@ -25,14 +25,15 @@ from consilience.metrics.registry import DESCRIPTIONS, ENOUGH, label_of
 from consilience.metrics.statistics import NAN, TIE, binomial_interval
 from consilience.probing import counted_by
 from consilience.report.cautions import Known, by_run, cautions
-from consilience.report.export import Displayed, Output, record_of
 from consilience.report.table import (
     Column,
     Columns,
+    Displayed,
     Kind,
+    Output,
     frame_table,
     number_text,
-    without_empty_columns,
+    record_of,
 )
 from consilience.results import comparing
 from consilience.types import Suite, SuiteWords
@@ -347,7 +348,7 @@ class Gate(Displayed):
             row["limit"] = number_text(check.limit, kind)
             row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
-        table = without_empty_columns(frame_table(rows, title, COLUMNS, notes))
+        table = frame_table(rows, title, COLUMNS, notes)
         checks = [{**asdict(check), "is_beyond": check.is_beyond} for check in self.checks]
         runs = [self.record["settings"][name] for name in ("baseline", "run")]
         both = " ".join(shlex.quote(run) for run in runs if run)

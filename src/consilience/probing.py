@@ -26,7 +26,6 @@ from consilience.core.errors import (
 )
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS, WAS_ASKED
 from consilience.core.text import counted, duration, evenly, spread
-from consilience.metrics.differences import form_changes
 from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers, measure
 from consilience.metrics.registry import Clusters, Grid, Tally, View
@@ -35,8 +34,8 @@ from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import Plan, Queries, plan_of
 from consilience.report.cautions import Known, cautions, ranked
-from consilience.report.export import Displayed, Output
 from consilience.report.summary import Summary, summarize
+from consilience.report.table import Displayed, Output
 from consilience.runs.folder import (
     RunFolder,
     as_recorded,
@@ -381,11 +380,6 @@ class CountedRun:
     @property
     def protocol(self) -> Protocol:
         return self.suite.protocol
-
-    @cached_property
-    def changes(self) -> pl.DataFrame:
-        """What accuracy loses or gains between forms (``FORM_CHANGE_SCHEMA``)."""
-        return form_changes(self.checked, self.suite, self.protocol)
 
     @cached_property
     def items(self) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted, truncated
 from consilience.gating import Rule
-from consilience.report.metric_tables import SPECIAL_TOKENS
+from consilience.report.layouts import SPECIAL_TOKENS
 from consilience.results.evaluation import evaluate
 from consilience.results.reporting import Result
 from consilience.types import SuiteWords

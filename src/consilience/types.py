@@ -99,9 +99,9 @@ class SuiteWords:
     protocols: Sequence[Protocol] = ("strict",)
 
     @property
-    def instead(self) -> dict[str, str]:
-        """The nouns of a group, an item and a variant, by those of facts."""
-        return {"relation": self.group, "fact": self.item, "pattern": self.variant}
+    def units(self) -> str:
+        """What the intervals of headline numbers are over, in the plural."""
+        return f"{self.group}s" if self.has_means else self.clusters
 
     @property
     def is_pooled(self) -> bool:

@@ -103,7 +103,7 @@ class Reply:
     margin: float | None
     """Log-probability of the best candidate minus that of the second, in nats; None if unknown."""
     prompt: str | None = None
-    """What the model was sent, of a question, empty where it is not kept; None of a fact."""
+    """What the model was sent; empty where it is not kept."""
     text: str | None = None  # What the model wrote, of a written answer
     unmatched: str | None = None  # Why the text is no choice; None where it is one
 
@@ -173,37 +173,40 @@ MARGIN, ANSWERS = pl.col("margin").fill_null(0.0), pl.col("answer").n_unique()
 
 KINDS: dict[str, tuple[str, pl.Expr]] = {
     "right_and_wrong": (
-        "Right in one pattern and wrong in another (examples 1 and 2)",  # most confident first
+        "Right in one variant and wrong in another",  # examples 1 and 2; most confident first
         pl.when(RIGHT.any() & ~RIGHT.all()).then(
             pl.min_horizontal(MARGIN.filter(RIGHT).max(), MARGIN.filter(~RIGHT).max())
         ),
     ),
     "same_wrong": (
-        "Wrong in all patterns, and the same way (example 5)",  # the least confident decides
+        "Wrong in all variants, and the same way",  # example 5; the least confident decides
         pl.when(
             (ANSWERS == 1) & ~RIGHT.any() & ~ELSEWHERE.any() & (pl.col("answer") != NOTHING).all()
         ).then(MARGIN.min()),
     ),
     "scattered": (
-        "Wrong in all patterns, with the most different answers (example 4)",
+        "Wrong in all variants, with the most different answers",  # example 4
         pl.when((ANSWERS > 1) & ~RIGHT.any()).then(ANSWERS),
     ),
     "other_gold": (
-        "Another right object of the subject, not the gold (example 3)",  # most replies first
+        "Another right object of the subject, not the gold",  # example 3; most replies first
         pl.when(ELSEWHERE.any()).then(ELSEWHERE.sum()),
     ),
     "gold_in_subject": (
-        "Wrong although the subject names the gold (example 5: Yahoo in Yahoo! Messenger)",
+        "Wrong although the subject names the gold",  # example 5: Yahoo in Yahoo! Messenger
         pl.when(~RIGHT.all() & pl.col("named").first()).then(
             (~RIGHT).sum() + MARGIN.filter(~RIGHT).max() / 1e3
         ),
     ),
     "always_right": (
-        "Right in all patterns (example 6)",  # the least confident decides
+        "Right in all variants",  # example 6; the least confident decides
         pl.when(RIGHT.all()).then(MARGIN.min()),
     ),
 }
-"""What a kind of examples is, and how telling an item is of it; null where it is not of it."""
+"""What a kind of examples is, and how telling an item is of it; null where it is not of it.
+
+The numbers are those of the ParaRel paper's Table 6.
+"""
 
 
 OF_FACTS = ("other_gold", "gold_in_subject")

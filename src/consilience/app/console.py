@@ -18,8 +18,15 @@ from consilience.core.errors import Advance, Progress, shortened
 from consilience.core.text import CONTROLS, counted, duration, visible
 from consilience.files.write import csv_of
 from consilience.options import OutputOptions
-from consilience.report.export import Displayed, as_csv, as_latex, as_markdown, without_nan
-from consilience.report.table import Table, fitted_text
+from consilience.report.table import (
+    Displayed,
+    Table,
+    as_csv,
+    as_latex,
+    as_markdown,
+    fitted_text,
+    without_nan,
+)
 
 
 class Terminal(Console):

@@ -29,9 +29,8 @@ from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
 from consilience.report import table as report
-from consilience.report.export import Output, record_of
-from consilience.report.metric_tables import annotator_table
-from consilience.report.table import Columns, Table, frame_table
+from consilience.report.layouts import metrics_table
+from consilience.report.table import Columns, Output, Table, frame_table, record_of
 from consilience.suites.facts import select_relations
 from consilience.suites.pairs import (
     PAPERS,
@@ -232,7 +231,11 @@ def score_sheets(folder: Path) -> Output:
     size = f"{counted(len(people), 'person', 'people')}, {counted(items, 'item')}"
     metrics = pl.DataFrame(list(_metrics(key, answers)), schema=METRICS_SCHEMA)
     tables = {"metrics": metrics}
-    shown: list[Table | str] = [annotator_table(metrics, f"{key.name}: {size}, in percent")]
+    shown: list[Table | str] = [
+        metrics_table(
+            metrics.sort("group", maintain_order=True), f"{key.name}: {size}, in percent", "items"
+        )
+    ]
     if "pattern" in key.rows[0]:
         verdicts = [
             (row["relation"], row["pattern"], name, key.labels[given[at]])

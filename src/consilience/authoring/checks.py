@@ -22,8 +22,7 @@ from consilience.core.text import WITHOUT_SPACES, counted, fold_case, spread, wh
 from consilience.files.write import make_folder, path_of, refuse_occupied, write_whole
 from consilience.metrics.statistics import NAN
 from consilience.plans.presentation import references_of
-from consilience.report.export import Output
-from consilience.report.table import Column, Columns, Table, Value, frame_table
+from consilience.report.table import Column, Columns, Output, Table, Value, frame_table
 from consilience.suites.facts import fetch
 from consilience.suites.pairs import is_task, load_task
 from consilience.suites.question_suites import (

@@ -41,7 +41,7 @@ from consilience.files.write import (
     write_all,
     write_whole,
 )
-from consilience.report.export import Output
+from consilience.report.table import Output
 from consilience.suites.facts import is_suite, read_folder
 from consilience.types import (
     FACT_COLUMNS,

@@ -20,8 +20,7 @@ from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, Problems, read_rows, read_text
 from consilience.files.rows import Column, as_written, raise_all, read_table
 from consilience.report import table as report
-from consilience.report.export import Output
-from consilience.report.table import Columns, Table, frame_table
+from consilience.report.table import Columns, Output, Table, frame_table
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -31,7 +31,7 @@ from consilience.files.read import read_rows
 from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing
 from consilience.options.commands import RewriteOptions
-from consilience.report.export import Output
+from consilience.report.table import Output
 from consilience.suites.facts import select_relations
 from consilience.suites.question_suites import columns_of, select_questions, words_in
 from consilience.suites.questions import Questions

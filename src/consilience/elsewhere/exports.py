@@ -29,7 +29,7 @@ from consilience.options import parameters, takes
 from consilience.options.commands import AskedOptions, ExportOptions, ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
 from consilience.plans.questions import Presented
-from consilience.report.export import Output
+from consilience.report.table import Output
 from consilience.suites.pairs import load_task
 from consilience.suites.questions import Questions
 

@@ -121,28 +121,6 @@ is that of McNemar's exact test, two-sided. ``p_holm`` is adjusted over the pair
 variant, and over all other pairs.
 """
 
-FORM_CHANGE_SCHEMA: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("group", "first", "second"), pl.String),
-    **CHANGE_SCHEMA,
-}
-"""One row for every two forms of a group."""
-
-
-def form_changes(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFrame:
-    """Accuracy in each form minus that in each earlier one (``FORM_CHANGE_SCHEMA``), paired.
-
-    A form's accuracy is that of its first variant. Groups with one form have no rows.
-    """
-    run, tables = checked_answers(answers, suite), [pl.DataFrame(schema=FORM_CHANGE_SCHEMA)]
-    for relation in run.relations:
-        if len(forms := relation.design.forms) > 1:
-            firsts = [variants[0] for variants in forms.values()]
-            grid = run.views(relation, protocol)["tuples"].only_variants(firsts)
-            first, second = ([list(forms)[at] for at in side] for side in grid.pairs.T)
-            names = pl.DataFrame({"group": relation.id, "first": first, "second": second})
-            tables.append(names.hstack(accuracy_changes(grid)))
-    return pl.concat(tables)
-
 
 def accuracy_changes(grid: Grid) -> pl.DataFrame:
     """A row (``CHANGE_SCHEMA``) for each pair that the grid compares."""

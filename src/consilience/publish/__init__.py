@@ -32,8 +32,8 @@ from consilience.metrics.registry import DESCRIPTIONS, headline_metrics
 from consilience.options import parameters
 from consilience.options.commands import ProbeOptions
 from consilience.probing import CountedRun, count_run
-from consilience.report.export import Output, as_markdown, record_of
 from consilience.report.summary import KEY
+from consilience.report.table import Output, as_markdown, record_of
 from consilience.runs.folder import fingerprint
 from consilience.runs.run import NOT_COMPARED, Run, no_run
 

@@ -66,16 +66,13 @@ def ranked(notes: Iterable[str]) -> list[str]:
 
 def by_run(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Notes with the names of their runs; a note of several runs is given once."""
-    if len(notes) == 1:
-        return ranked(note for own in notes.values() for note in own)
     runs_of: dict[str, list[str]] = {}
     for name, own in notes.items():
         for note in dict.fromkeys(own):
             runs_of.setdefault(note, []).append(name)
-    return ranked(
-        f"{'All runs' if len(names) == len(notes) else ', '.join(names)}: {note}"
-        for note, names in runs_of.items()
-    )
+    leads = {note: f"{', '.join(names)}: " for note, names in runs_of.items()}
+    leads |= {note: "All runs: " for note, names in runs_of.items() if len(names) == len(notes)}
+    return ranked(leads[note] * (len(notes) > 1) + note for note in runs_of)
 
 
 def _unfinished(known: Known) -> Iterator[str]:
@@ -126,20 +123,18 @@ def _constant(known: Known) -> Iterator[str]:
 
 
 def _unlike(known: Known) -> Iterator[str]:
-    """Another protocol than the run was asked under; settings that differ between runs."""
-    if known.asked_by not in (None, known.suite.protocol):
-        ours, asked = known.suite.protocol, known.asked_by
-        yield f"The run was asked under the protocol {asked} and is counted by {ours}. {ALONE}"
+    """Another protocol than a run was asked under; candidates and prompts that differ."""
+    counted_by = known.suite.protocol
+    asked = {"The run": known.asked_by} | {run.label: run.protocol for run in known.runs[1:]}
+    for label, by in asked.items():
+        if by not in (None, counted_by):
+            what = f"was asked under the protocol {by} and is counted by {counted_by}"
+            yield f"{label} {what}. {ALONE}"
     for run in known.runs[1:]:
-        first = known.runs[0]
-        before, after = (one.settings.get("protocol") for one in (first, run))
-        if before and after and before != after:
-            others = f"{first.label} with {before}"
-            yield f"{run.label} was asked with --protocol {after}, {others}. {ALONE}"
         if known.suite.words.has_means:
-            yield from _other_candidates(run, first)
+            yield from _other_candidates(run, known.runs[0])
         if known.common is not None:
-            yield from _other_prompts(run, first, known.common)
+            yield from _other_prompts(run, known.runs[0], known.common)
 
 
 def _other_candidates(run: Run, first: Run) -> Iterator[str]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from consilience.core.factors import Kind
 from consilience.files.write import write_whole
-from consilience.report.export import rendered
+from consilience.report.table import rendered
 from consilience.types import Suite
 
 INK = "currentColor"  # Of text and lines: that of the text around a chart
@@ -41,8 +41,9 @@ GAP = 10  # Pixels between a label and what it is of
 class Chart:
     """A picture; its text and lines have the colour of the text around it."""
 
-    about: str  # What it shows, for a reader who does not see it
+    about: str  # What it shows, also for a reader who does not see it
     svg: str = field(repr=False)  # An element of a page, with nothing that runs
+    name: str = ""  # Of its file
 
     def save(self, path: Path) -> None:
         """Write it as an SVG file, whose ink is black."""

@@ -96,14 +96,6 @@ function ownLines(item, at) {
   return lines.slice(begin, lines.length - end).map(line => texts[line]).filter(line => line.trim());
 }
 
-/** How many of the first lines of a variant are lines of the heading; never all. */
-function linesInHeading(item, at, lines) {
-  const lead = around[groups[item[0]][1][at]]?.[2] || "", asked = texts[item[2]].split("\n");
-  let size = Math.min(asked.length, lines.length - 1);
-  while (size > 0 && asked.slice(-size).some((line, of) => ![line, lead + line].includes(lines[of].trim()))) size--;
-  return size;
-}
-
 /** For each member of a list the place in another list of what corresponds to it, or -1: in the
     order of both lists the pairs with the largest sum of weights. */
 function aligned(list, other, weight) {
@@ -130,20 +122,6 @@ const alike = (line, other) => line === other ? 1e6 : firstWord(line) === firstW
 function marked(line, other = "") {
   const words = line.split(/(\s+)/), places = aligned(words, other.split(/(\s+)/), (word, of) => Number(word === of));
   return [...words.map((word, at) => places[at] < 0 && word.trim() ? element("mark", "", word) : word), "\n"];
-}
-
-/** The levels of a variant whose change alone changes no line of the text; `own`: the lines of each. */
-function unseenLevels(group, variants, own, place) {
-  const [, names, levels] = groups[group], text = own.get(place).join("\n");
-  if (!factors.length || levels[place].every(level => level < 0)) {
-    return data.patterns && text ? [] : [texts[names[place]]];
-  }
-  return factors.flatMap(([name, known], of) => {
-    if (levels[place][of] < 0) return [];
-    const alone = variants.filter(at => levels[at].every((level, other) => (level === levels[place][other]) === (other !== of)));
-    const isSeen = alone.length && alone.every(at => own.get(at).join("\n") !== text);
-    return isSeen ? [] : [`${name}=${known[levels[place][of]]}`];
-  });
 }
 
 /** A reply with its mark; `count`: how many variants have it. */
@@ -248,11 +226,10 @@ function showItem() {
   const own = new Map(asked.map(place => [place, ownLines(item, place)])), base = own.get(asked[0]);
   const blocks = runs.length > 1 ? [element("div", "variant heads", element("div"), ...runs.map(run => element("div", "name", run)))] : [];
   for (const place of asked) {
-    const sent = item[PROMPTS][place], lines = own.get(place), levels = unseenLevels(item[0], asked, own, place);
-    const places = aligned(lines, base, alike), hidden = linesInHeading(item, place, lines);
-    const name = element("div", "name", ...lines.flatMap((line, of) => of < hidden ? [] : marked(line, base[places[of]])));
-    if (levels.length) name.prepend(element("small", "", levels.join(", ")), lines.length ? "\n" : "");
-    if (sent >= 0 && prompts[sent].length > lines.length - hidden) {
+    const sent = item[PROMPTS][place], lines = own.get(place), places = aligned(lines, base, alike);
+    const name = element("div", "name", ...lines.flatMap((line, of) => marked(line, base[places[of]])));
+    if (!data.patterns || !lines.length) name.prepend(element("small", "", texts[groups[item[0]][1][place]]), lines.length ? "\n" : "");
+    if (sent >= 0 && prompts[sent].length > lines.length) {
       name.append(element("details", "", element("summary", "soft", "Prompt"), element("pre", "", prompts[sent].map(line => texts[line]).join("\n"))));
     }
     const answers = item.slice(FIRST_RUN).map((run, of) => {
@@ -266,7 +243,7 @@ function showItem() {
     blocks.push(element("div", "variant", name, ...answers));
   }
   const about = element("p", "soft", `${groups[item[0]][0]}, ${texts[item[1]]}. Right answer: `, element("b", "", texts[item[3]]));
-  shown.replaceChildren(element("h2", "", texts[item[2]]), about, ...blocks);
+  shown.replaceChildren(about, ...blocks);
   shown.scrollTop = 0;
 }
 

@@ -29,13 +29,10 @@ from consilience.core.schemas import NOISE_FLOOR
 from consilience.endpoints import cost_in_words
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import headline_metrics
-from consilience.report import analysis_tables as analyses
-from consilience.report import charts, metric_tables
-from consilience.report import comparison_tables as comparisons
+from consilience.report import charts, layouts
 from consilience.report.cautions import SHOWN, by_run, ranked
-from consilience.report.export import html_text, rendered
 from consilience.report.questions import packed
-from consilience.report.summary import KEY, NO_OPTION, OF_JUDGES, Summary
+from consilience.report.summary import KEY, NO_OPTION, Summary
 from consilience.report.table import (
     Cell,
     Column,
@@ -45,29 +42,21 @@ from consilience.report.table import (
     all_notes,
     for_page,
     frame_table,
+    interval_of,
     number_text,
-    without_empty_columns,
+    rendered,
+    text_of,
 )
 from consilience.runs.run import Run
 from consilience.types import Suite
 
-NAMED = 3  # models in the title, sentences and tasks in the verdict
-MOST_FLIPS = 60  # questions whose answers changed between runs
+NAMED = 3  # sentences and tasks in the verdict
 EACH = 3  # examples of a kind
 MOST_EXAMPLES = 12  # labels that changed, with their texts
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A chart of the page, which is also a file of its own."""
-
-    id: str  # Its name as a file
-    caption: str
-    chart: charts.Chart
-
-
-Part = Table | Figure | str | Mapping[str, str] | Sequence[str]
+Part = Table | charts.Chart | str | Mapping[str, str] | Sequence[str]
 """A part of a section: a text is a paragraph, a mapping has names and values, a list has items."""
 
 
@@ -81,15 +70,13 @@ class Page:
     details: Mapping[str, Sequence[Part]]  # In the fold, by heading; one without parts is left out
     cautions: Sequence[str] = ()  # The first few are shown, the details have all
     numbers: Sequence[Part] = ()  # Below the verdict
-    tiles: Sequence[Mapping[str, Any]] = ()
-    """Headline numbers side by side: ``label, value, low, high, chance, baseline``, in percent and
-    NaN without data, and ``meaning``."""
+    summary: Summary | None = None  # Its rows are cards below the verdict
     questions: Mapping[str, Any] = field(default_factory=dict)  # ``question_data``
-    noun: str = ""  # What questions are called, in the plural
 
     @property
-    def figures(self) -> list[Figure]:
-        return [of for parts in self.details.values() for of in parts if isinstance(of, Figure)]
+    def figures(self) -> list[charts.Chart]:
+        parts = (of for parts in self.details.values() for of in parts)
+        return [of for of in parts if isinstance(of, charts.Chart)]
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -97,7 +84,7 @@ class Page:
         named: dict[str, Table] = {}
         for heading, parts in {"Numbers": self.numbers, **self.details}.items():
             tables = [part for part in parts if isinstance(part, Table)]
-            for at, table in enumerate(map(without_empty_columns, tables), 1):
+            for at, table in enumerate(tables, 1):
                 name = heading.lower().replace(" ", "-")
                 named[name if at == 1 else f"{name}-{at}"] = table
         return named
@@ -116,10 +103,10 @@ def render(page: Page) -> str:
         **{name: markupsafe.Markup(text) for name, text in parts.items()},
         **{f"{name}_digest": _digest(text) for name, text in parts.items()},
         data=markupsafe.Markup(packed(page.questions)) if page.questions else "",
-        number=lambda value: number_text(value, "number"),
-        within=lambda value: f"{min(100.0, max(0.0, value)):.1f}",
-        shown=html_text,
-        drawn=lambda chart: markupsafe.Markup(chart.svg),
+        number=lambda value: number_text(value, "share"),
+        within=lambda value: f"{min(100.0, max(0.0, 100 * value)):.1f}",
+        shown=lambda *pair: (text_of(*pair), interval_of(*pair)),
+        drawn=markupsafe.Markup,
         notes_of=all_notes,
         for_page=for_page,
     )
@@ -167,15 +154,12 @@ def report_page(
     between the settings of the runs. ``flips``: numbers (``FLIP_SCHEMA``) and rows of the
     answers that changed. ``questions``: ``question_data``.
     """
-    suite, names = runs[0].suite, [run.name for run in runs]
-    several = len(runs) > 1
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    be = "are" if several else "is"
-    about = runs[0].summary.title.removeprefix(f"{names[0]} on ")
+    suite, several, names = runs[0].suite, len(runs) > 1, ", ".join(run.name for run in runs)
+    about = runs[0].summary.title.removeprefix(f"{runs[0].name} on ")
     where, _, sizes = about.rpartition(": ")
     found = [*_verdict(runs[0])]
     if compared is not None:
-        found = comparisons.verdict(compared, suite)
+        found = layouts.verdict(compared, suite)
     cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
     details: dict[str, Iterable[Part]] = {
         "Factors": _factors(runs),
@@ -186,21 +170,14 @@ def report_page(
         "Repeat": repeat([(run.name, run.run.record) for run in runs]),
     }
     return Page(
-        title=f"How consistent {be} {', '.join(names[:NAMED])}{more} on {where}?",
+        title=f"How consistent {'are' if several else 'is'} {names} on {where}?",
         subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
         verdict=found[:NAMED],
         cautions=cautions,
-        tiles=() if several else [*_tiles(runs[0])],
+        summary=None if several else runs[0].summary,
         numbers=[_headline_table(runs)] if several else (),
         questions=questions or {},
-        noun=f"{suite.words.item}s",
-        details={
-            heading: [
-                metric_tables.in_words(part, suite.words) if isinstance(part, Table) else part
-                for part in parts
-            ]
-            for heading, parts in details.items()
-        },
+        details={heading: [*parts] for heading, parts in details.items()},
     )  # fmt: skip
 
 
@@ -227,46 +204,19 @@ def _verdict(run: RunView) -> Iterator[str]:
         )
     if not known:
         yield f"No {words.item} has two answers, so nothing says how consistent {run.name} is."
-        yield from (
-            f"It is right in {100 * row.value:.1f}{UNIT} of the {words.item}s."
-            for row in rows if row.metric == "accuracy"
-        )  # fmt: skip
-    elif len(known) < NAMED:
-        first = analyses.factor_verdict(run.factors)[:1]
-        yield from first
-        if not first and run.summary.least:
-            least = [f"{label} ({100 * value:.0f}{UNIT})" for label, value in run.summary.least]
-            yield f"{words.variant.capitalize()}s agree least in {', '.join(least)}."
+    yield from layouts.factor_verdict(run.factors)[:1]
     if run.summary.phrasings:
         yield run.summary.phrasings
-    judged = {row.metric: row for row in rows if row.metric in OF_JUDGES}
-    if len(judged) == len(OF_JUDGES):
-        position, kappa = (judged[metric] for metric in OF_JUDGES)
-        place = f"the reply that is shown {'first' if position.value > 0 else 'second'}"
-        if position.value == 0 or position.low <= 0 <= position.high:
-            place = "neither place clearly"
-        yield (
-            f"It prefers {place}: its position preference is {100 * position.value:.1f}, from -100 "
-            f"to 100. Its kappa with the labels is {100 * kappa.value:.1f}: at 100 it is always "
-            "right."
-        )
+    for row in rows:
+        if row.metric == "position_preference":
+            is_clear = row.value != 0 and not row.low <= 0 <= row.high
+            place = f"the reply that is shown {'first' if row.value > 0 else 'second'}"
+            yield f"It prefers {place if is_clear else 'neither place clearly'}."
 
 
 def _rest(value: float) -> str:
     """What a share leaves, in percent, so that both add up to 100."""
     return f"{100 - round(100 * value, 1):.1f}{UNIT}"
-
-
-def _tiles(run: RunView) -> Iterator[dict[str, Any]]:
-    """A card a headline number; of consistency and violations with what chance would give."""
-    for row in run.summary.rows:
-        names = ("value", "low", "high", "baseline", "chance")
-        by_chance = "" if math.isnan(row.chance) else f" ({100 * row.chance:.1f}{UNIT} by chance)"
-        yield {
-            "label": row.label, **{name: 100 * getattr(row, name) for name in names},
-            "meaning": f"{row.meaning[:1].upper()}{row.meaning[1:]}{by_chance}.",
-            "has_baseline": "accuracy" in row.metric and not math.isnan(row.baseline),
-        }  # fmt: skip
 
 
 def _headline_table(runs: Sequence[RunView]) -> Table:
@@ -286,34 +236,35 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
         **shown,
         "chance": Column("Expected by chance", "share"),
     }
-    return frame_table(lines, "In percent", columns, missing=None)
+    over = runs[0].suite.words.units
+    return frame_table(lines, "In percent", columns, over=over)
 
 
 # -- the details ---------------------------------------------------------------------------------
 
 
-def _figure(runs: Sequence[RunView], what: str, kind: Kind) -> Iterator[Figure]:
+def _figure(runs: Sequence[RunView], what: str, kind: Kind) -> Iterator[charts.Chart]:
     """The consistency of each part of the runs with its intervals; nothing without numbers."""
-    rows = charts.consistency_rows({run.name: run.metrics for run in runs}, runs[0].suite, kind)
+    suite = runs[0].suite
+    rows = charts.consistency_rows({run.name: run.metrics for run in runs}, suite, kind)
     if rows["value"].is_not_nan().any():
-        has_intervals = rows["low"].is_not_nan().any()
-        about = f"Consistency of each {what}{', with 95 % confidence intervals' * has_intervals}"
-        caption = f"{about}. The line is what is expected by chance."
-        yield Figure(f"{what}s", caption, charts.interval_chart(rows, about))
+        about = f"Consistency of each {what} with 95 % intervals over {suite.words.clusters}"
+        about += ". The line is what is expected by chance."
+        yield replace(charts.interval_chart(rows, about), name=f"{what}s")
 
 
 def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
     """What each factor, language, edit or form changes; nothing where nothing varies."""
     words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
     if views:
-        yield [*analyses.factor_verdict(views), *analyses.view_notes(views)]
-        yield analyses.factor_table(views, "What each factor changes, in percent")
+        yield [*layouts.factor_verdict(views), *layouts.view_notes(views)]
+        yield layouts.factor_table(views, "What each factor changes, in percent")
     if words.over == "group":
         yield from _figure(runs, words.variant, "form")
     for run in runs if words.has_means else ():
-        if (table := metric_tables.language_table(run.metrics, run.suite)).rows:
+        if (rows := layouts.language_rows(run.metrics)).height:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
-            yield replace(table, title=title)
+            yield layouts.metrics_table(rows, title, words.units)
     edits = list[pl.DataFrame]()
     for run in runs if words.has_means else ():
         kinds = annotated_kinds(run.suite)
@@ -322,7 +273,8 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
     if edits:
         rows = pl.concat(edits)
         title = "Consistency of pairs of patterns with and without the edit, means over relations"
-        yield frame_table(rows if len(runs) > 1 else rows.drop("run"), title, analyses.EDITS)
+        shown = rows if len(runs) > 1 else rows.drop("run")
+        yield frame_table(shown, title, layouts.EDITS, over=f"{words.group}s")
 
 
 def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -335,11 +287,11 @@ def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
         rows = with_changes(pattern_table(run.answers, suite, suite.protocol), pairs)
         if not rows.drop_nans("agreement").is_empty():
             named = rows.with_columns(pl.col("group").replace(suite.group_names))
-            yield of_run(run.name, runs) + " ".join(analyses.pattern_verdict(named, words))
+            yield of_run(run.name, runs) + " ".join(layouts.pattern_verdict(named, words))
     for run in runs:
         rows = run.metrics.filter(pl.col("metric").is_in(headline_metrics(aliases=True)))
         title = f"{of_run(run.name, runs)}Each {words.group}, in percent"
-        yield replace(metric_tables.group_table(rows, suite), title=title)
+        yield replace(layouts.group_table(rows, suite), title=title)
 
 
 def _differences(
@@ -355,37 +307,34 @@ def _differences(
         yield verdict
     by: By = "form" if suite.words.over == "group" else "group"
     for _, rows in compared.group_by(["first", "second"], maintain_order=True):
-        yield comparisons.comparison_table(rows, suite)
+        yield layouts.comparison_table(rows, suite)
         if by == "group" or rows.filter(kind="form").height:
-            table = comparisons.comparison_table(rows, suite, by)
+            table = layouts.comparison_table(rows, suite, by)
             yield replace(table, title=f"Each {table.columns[0].heading}: {table.title}")
     if flips and flips[1].height:
-        yield comparisons.flip_verdict(flips[0], suite)
-        yield comparisons.flip_table(flips[0], suite)
-        yield comparisons.flipped_table(flips[1], suite, MOST_FLIPS)
+        yield layouts.flip_verdict(flips[0], suite)
+        yield layouts.flip_table(flips[0], suite)
+        yield layouts.flipped_table(flips[1], suite)
 
 
 def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
     """The most informative items of each kind, labels that changed, and violations."""
     suite = runs[0].suite
     for run in runs:
-        lead = of_run(run.name, runs)
-        prompts = run.run.texts() if suite.words.is_pooled else None
-        is_pairs, kinds = suite.words.over == "group", [*KINDS]
-        found = {} if is_pairs else examples(run.answers, suite, kinds, EACH, prompts)
-        for kind, chosen in found.items():
-            what = KINDS[kind][0].partition(" (example")[0].replace("pattern", suite.words.variant)
+        lead, texts = of_run(run.name, runs), run.run.texts()
+        if suite.words.over == "group":
+            changed = changed_answers(run.run.queries, run.answers.answers, suite)
+            if changed.height:
+                title = f"{lead}Labels that changed, the most confident first"
+                yield layouts.changed_answers_table(changed, MOST_EXAMPLES, title)
+            continue
+        for kind, chosen in examples(run.answers, suite, [*KINDS], EACH, texts).items():
             if chosen:
-                yield analyses.example_table(chosen, lead + what)
-        answers = run.answers.answers
-        changed = changed_answers(run.run.queries, answers, suite) if is_pairs else pl.DataFrame()
-        if changed.height:
-            title = f"{lead}Labels that changed, the most confident first"
-            yield metric_tables.changed_answers_table(changed, MOST_EXAMPLES, title)
-        instances = run.answers.instances
-        sent = {key[1:]: text for key, text in run.run.texts().items()} if instances else {}
-        for table in analyses.violation_examples(violated_examples(instances, sent, EACH)):
-            yield replace(table, title=lead + table.title)
+                yield layouts.example_table(chosen, lead + KINDS[kind][0])
+        if instances := run.answers.instances:
+            sent = {key[1:]: text for key, text in texts.items()}
+            violated = violated_examples(instances, sent, EACH)
+            yield layouts.violation_table(violated, f"{lead}Violated expectations")
 
 
 def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:

@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience.core.factors import Design
 from consilience.core.text import visible
-from consilience.report.metric_tables import SPECIAL_TOKENS
+from consilience.report.layouts import SPECIAL_TOKENS
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE, LEFT_OUT = range(5)
@@ -104,11 +104,8 @@ def question_data(
             of_lines = tuple(texts[line] for line in lines)
             items[group, item][PROMPTS][places[group][variant]] = sent[of_lines]
             asked.setdefault(variant, {})[group, item] = lines, *_options(lines, choices or ())
-    around = {
-        variant: _around([*prompts.values()], has_lead=suite.words.is_pooled)
-        for variant, prompts in asked.items()
-    }
-    for key, text in _headings(asked, around).items():
+    around = {variant: _around([*prompts.values()]) for variant, prompts in asked.items()}
+    for key, text in _headings(asked, around, has_lead=suite.words.is_pooled).items():
         items[key][2] = texts[text]
     factors, names = _factors(suite), suite.group_names
     return {
@@ -134,16 +131,26 @@ def question_data(
 
 def _headings(
     asked: Mapping[str, Mapping[tuple[str, str], Prompt]],
-    around: Mapping[str, tuple[int, int, str]],
+    around: Mapping[str, tuple[int, int]],
+    *,
+    has_lead: bool,
 ) -> dict[tuple[str, str], str]:
-    """What each item asks: the lines of its first prompt that are its own, before the options."""
+    """What each item asks: the lines of its first prompt that are its own, before the options.
+
+    ``has_lead``: whether all may begin with a word of a template, such as ``Question: ``.
+    """
     asks: dict[tuple[str, str], str] = {}
     for variant, prompts in asked.items():
-        begin, end, lead = around[variant]
+        begin, end = around[variant]
+        texts = {}
         for key, (lines, at, _) in prompts.items():
-            own = lines[begin : min(at, len(lines) - end)] or lines[:at]
-            bare = SPECIAL_TOKENS.sub("", "\n".join(own).removeprefix(lead)).splitlines()
-            asks.setdefault(key, "\n".join(line.strip() for line in bare if line.strip()))
+            own = "\n".join(lines[begin : min(at, len(lines) - end)] or lines[:at])
+            bare = (line.strip() for line in SPECIAL_TOKENS.sub("\n", own).splitlines())
+            texts[key] = "\n".join(filter(None, bare))
+        firsts = {text.partition(" ")[0] for text in texts.values()} if has_lead else set()
+        lead = f"{firsts.pop()} " if len(firsts) == 1 < len(texts) else ""
+        lead = lead if lead.endswith(": ") else ""
+        asks = {key: text.removeprefix(lead) for key, text in texts.items()} | asks
     return {key: text for key, text in asks.items() if text}
 
 
@@ -166,34 +173,22 @@ def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
 
 
-def _around(prompts: Sequence[Prompt], *, has_lead: bool) -> tuple[int, int, str]:
-    """How many lines all prompts begin and end with, and what the next line begins with.
-
-    Lines of options are not counted. ``has_lead``: whether the next line may begin with a word of
-    a template, such as ``Question: ``.
-    """
+def _around(prompts: Sequence[Prompt]) -> tuple[int, int]:
+    """How many lines before and after the options all prompts begin and end with."""
     if len(prompts) == 1:
-        return 0, 0, ""
+        return 0, 0
     turned = ([lines[::step] for lines, *_ in prompts] for step in (1, -1))
     begin, end = map(len, map(commonprefix, turned))
     begin = min(begin, *(at for _, at, _ in prompts))
-    own = [lines[begin].partition(": ") for lines, *_ in prompts if begin < len(lines)]
-    leads = {word + colon for word, colon, _ in own if has_lead}
-    lead = leads.pop() if len(leads) == 1 and all(colon for _, colon, _ in own) else ""
-    return begin, min(end, *(len(lines) - last for lines, _, last in prompts)), lead
+    return begin, min(end, *(len(lines) - max(begin, last) for lines, _, last in prompts))
 
 
 def _options(lines: Sequence[str], choices: Sequence[str]) -> tuple[int, int]:
-    """Where the options begin, and the place after the first line of the last one.
-
-    A choice is at the beginning or the end of that line. Without options: the end, and 0.
-    """
-    bare, at, last = [SPECIAL_TOKENS.sub("", line).strip() for line in lines], len(lines), 0
-    for choice in map(str.strip, reversed(choices)):
-        text = re.escape(choice.partition("\n")[0])
-        known = re.compile(rf"\W?{text}(\W|$)|.*{text}$").match
-        at = next((of for of in range(at - 1, 0, -1) if known(bare[of])), 0)
-        if not at:
+    """Where the lines that begin with the choices begin and end; without options the end, and 0."""
+    places = [len(lines)]
+    for choice in reversed(choices):
+        known = re.compile(rf"\W{{0,2}}{re.escape(choice.strip())}(\W|$)").match
+        places.append(next((of for of in range(places[-1] - 1, 0, -1) if known(lines[of])), 0))
+        if not places[-1]:
             return len(lines), 0
-        last = last or at + 1
-    return at, last
+    return places[-1], places[1] + 1 if choices else 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -15,8 +15,16 @@ from consilience.core.schemas import OVER_PHRASINGS
 from consilience.core.text import counted, spread
 from consilience.metrics.measure import legible
 from consilience.metrics.registry import label_of
-from consilience.report.export import table_text
-from consilience.report.table import LOW_HIGH, NAN, Cell, Column, Table, Value, number_text
+from consilience.report.table import (
+    LOW_HIGH,
+    NAN,
+    Cell,
+    Column,
+    Table,
+    Value,
+    number_text,
+    table_text,
+)
 from consilience.types import Relation, Suite, SuiteWords
 
 VIOLATIONS = "violation_rate"  # has a row for each kind of expectations
@@ -36,22 +44,13 @@ Values = Mapping[Key, Mapping[str, Any]]  # the rows of the metrics table by the
 Asked = Mapping[str, tuple[int, int]]
 """In how many variants of each group an item was asked: the fewest of a question, and the most."""
 
-NAMED = 3  # least consistent groups that are named
-
-FACT_ROWS = {
-    "accuracy": "right in the base pattern",
-    "consistency": "patterns agree",
+HEADLINES = {
+    "accuracy": "right in the {base}",
+    "consistency": "{variant}s agree",
     "corrected_consistency": "agreement above chance",
-    "consistent_accuracy": "right in every pattern",
+    "consistent_accuracy": "right in every {variant}",
 }
-"""Metric and meaning of the rows of a suite of facts."""
-
-PAIR_ROWS = {
-    "accuracy": "right in original form",
-    "consistency": "label kept",
-    "corrected_consistency": "agreement above chance",
-}
-"""The rows of the summary of a task of sentence pairs."""
+"""Metric and meaning of the first rows of every suite."""
 
 FORM_ROWS = {"reverse": ("C_R", "label kept in reverse"), "signal": ("C_S", "label kept in signal")}
 """Label and meaning of the consistency of the CALUM paper's forms."""
@@ -88,8 +87,7 @@ class Summary:
 
     title: str  # The model, the suite and their sizes
     rows: Sequence[SummaryRow]
-    least: Sequence[tuple[str, float]]
-    """Labels and consistency of the least consistent groups; empty where all are shown as equal."""
+    over: str = ""  # What the intervals are over, in the plural
     phrasings: str = ""  # Between which bounds other phrasings may be; empty if it is not known
 
     def __repr__(self) -> str:
@@ -114,14 +112,9 @@ class Summary:
             number = Cell(row.value, low=row.low, high=row.high)
             baseline = "" if row.metric in OF_JUDGES else row.baseline
             rows.append([row.label, number, baseline, row.meaning + chance])
-        least = ", ".join(f"{label} {value * 100:.0f}" for label, value in self.least)
-        notes = [f"Least consistent: {least}."] * bool(least)
-        notes += [self.phrasings] * bool(self.phrasings)
-        return Table(self.title, columns, rows, notes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values; NaN where there is no data."""
-        return asdict(self)
+        return Table(
+            self.title, columns, rows, [self.phrasings][: bool(self.phrasings)], (), self.over
+        )
 
 
 def summarize(
@@ -140,15 +133,12 @@ def summarize(
     majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
     groups = [group for group in suite.relations if _of_group("accuracy", group.id) in values]
     words = suite.words
-    is_averaged = words.over != "group"
-    averaged = len(_averaged(groups)) if words.has_means else 0
     some = " where several" * any(low == 1 < high for low, high in (asked or {}).values())
     rows = []
-    for key, label, meaning in _headlines(values, groups, suite):
-        if (row := values.get(key)) is None:
+    for key, label, meaning in headlines(replace(suite, relations=tuple(groups)), values):
+        row = values[key]
+        if key[0] == NO_OPTION and not row["value"]:
             continue
-        is_of_some = averaged and not math.isnan(row["value"]) and row["n"] < averaged
-        of_some = f" ({row['n']} of {averaged} {words.group}s)" if is_of_some else ""
         metric, over, group, kind, level = key
         has_chance = metric in ("consistency", VIOLATIONS)
         chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
@@ -158,13 +148,12 @@ def summarize(
                 low=row["low"], high=row["high"],
                 # the majority's place says nothing about that of a judge
                 baseline=NAN if metric in OF_JUDGES else majority.get(key, NAN),
-                meaning=meaning + some * (metric == "consistency" and kind == "whole") + of_some,
+                meaning=meaning + some * (metric == "consistency" and kind == "whole"),
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip
-    least = _least(values, groups) if is_averaged else []
     name, sizes = suite.name, ""
-    if is_averaged:
+    if words.over != "group":
         sizes = _mean_sizes(values, groups, words, asked or {})
     else:
         name, row = groups[0].id, values[_of_group("accuracy", groups[0].id)]
@@ -172,7 +161,7 @@ def summarize(
         sizes = f"{pairs:,} sentence pairs, {forms} forms"
     rules = f" ({protocol})" if len(words.protocols) > 1 else ""
     title = f"{model} on {name}: {sizes}{rules}"
-    return Summary(title, rows, least, over_phrasings(legible(metrics), suite))
+    return Summary(title, rows, words.units, over_phrasings(legible(metrics), suite))
 
 
 def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
@@ -204,57 +193,45 @@ def _of_group(metric: str, group: str) -> Key:
     return metric, "group", group, "whole", ""
 
 
-def _headlines(
-    values: Values, groups: Sequence[Relation], suite: Suite
-) -> Iterator[tuple[Key, str, str]]:
-    """Key, label and meaning of each row; those of labels that were written say so."""
-    words, over = suite.words, suite.words.over
-    for group in groups if over == "group" else ():
-        suffix = " (written)" if group.design.writes_freely else ""
-        for metric, meaning in PAIR_ROWS.items():
-            yield _of_group(metric, group.id), label_of(metric) + suffix, meaning
-        forms = group.design.forms if len(group.design.forms) > 2 and not suffix else ()
-        for form in forms:
-            if form in FORM_ROWS:
-                label, meaning = FORM_ROWS[form]
-                key = ("consistency", "group", group.id, "form", form)
-                yield key, f"Consistency {label}", meaning
-    if over != "group":
-        has_accuracy = ("accuracy", over, "", "whole", "") in values
-        for metric in FACT_ROWS if has_accuracy else ("determinism",):
-            meaning = FACT_ROWS.get(metric, FACT_ROWS["consistency"])
-            meaning = meaning.replace("pattern", words.variant)
-            if not groups[0].design.has_base:
+def headlines(suite: Suite, known: Container[Key]) -> Iterator[tuple[Key, str, str]]:
+    """Key, label and meaning of the headline numbers that are known.
+
+    Those of labels that were written say so.
+    """
+    return (row for row in _headlines(suite, known) if row[0] in known)
+
+
+def _headlines(suite: Suite, known: Container[Key]) -> Iterator[tuple[Key, str, str]]:
+    words, over, groups = suite.words, suite.words.over, suite.relations
+    for group in groups if over == "group" else groups[:1]:
+        name, suffix = group.id * (over == "group"), " (written)" * group.design.writes_freely
+        has_accuracy = ("accuracy", over, name, "whole", "") in known
+        for metric in HEADLINES if has_accuracy else ("determinism",):
+            meaning = HEADLINES.get(metric, HEADLINES["consistency"])
+            meaning = meaning.format(base=words.base, variant=words.variant)
+            if not group.design.has_base:
                 meaning = meaning.replace("the base", "a random")
-            yield (metric, over, "", "whole", ""), label_of(metric), meaning
-        parts = (part for group in groups for part in group.design.parts)
-        for name in several_factors(parts) if words.is_pooled else ():
-            key = ("consistency", over, "", "factor", name)
-            yield key, f"Consistency, {name}", f"same if only {name} differs"
+            yield (metric, over, name, "whole", ""), label_of(metric) + suffix * bool(name), meaning
+        for form, (label, meaning) in FORM_ROWS.items() if name and not suffix else ():
+            if len(group.design.forms) > 2:
+                yield ("consistency", over, name, "form", form), f"Consistency {label}", meaning
+    parts = (part for group in groups for part in group.design.parts)
+    for name in several_factors(parts) if words.is_pooled else ():
+        key = ("consistency", over, "", "factor", name)
+        yield key, f"Consistency, {name}", f"same if only {name} differs"
     for metric, meaning in OF_JUDGES.items() if are_in_both_orders(groups) else ():
         yield (metric, over, "", "whole", ""), label_of(metric), meaning
     for kind in EXPECTATIONS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
         yield key, f"Violations, {kind}", "violated expectations"
     none = (NO_OPTION, "all", "", "whole", "")
-    if values.get(none, {}).get("value", 0) > 0:
-        yield none, label_of(NO_OPTION), "answers that are no option"
+    yield none, label_of(NO_OPTION), "answers that are no option"
 
 
 def are_in_both_orders(groups: Iterable[Relation]) -> bool:
     """Whether the questions have two options each and were asked in both orders, as judges are."""
     ordered = (group for group in groups if group.design.levels.get("order"))
     return {len(group.candidates.words) for group in ordered} == {2}
-
-
-def _least(values: Values, groups: Sequence[Relation]) -> list[tuple[str, float]]:
-    """The least consistent groups, those that look as the most consistent one does left out."""
-    names = "consistency", "determinism"  # in groups of one and of several right answers
-    rows = [(of.label, values.get(_of_group(name, of.id))) for of in groups for name in names]
-    known = [(label, row["value"]) for label, row in rows if row and not math.isnan(row["value"])]
-    ranked = sorted(known, key=lambda pair: pair[1])
-    shown = [f"{value * 100:.0f}" for _, value in ranked]
-    return ranked[: shown.index(shown[-1])][:NAMED] if shown else []
 
 
 def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:

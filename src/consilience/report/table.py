@@ -1,18 +1,28 @@
-"""The table that every result is shown as, and tables in a terminal."""
+"""Tables: on a screen, in files, and of any result."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from itertools import zip_longest
+from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any, Literal
 
 import polars as pl
 from rich.cells import cell_len
 from rich.text import Text
 
+from consilience.core.provenance import git_revision, versions
+from consilience.core.text import counted, visible
+from consilience.files.rows import as_pandas
+from consilience.files.write import write_whole
 from consilience.metrics.measure import FEWEST
+from consilience.report.cautions import SHOWN
 
 Kind = Literal["text", "share", "points", "p", "count", "number"]
 """What a column holds.
@@ -24,7 +34,6 @@ with its sign. p: a p-value, with stars. count: a whole number. number: shown as
 NAN = math.nan
 PERCENT = {"share": 100, "points": 100}  # from a value to what is shown
 STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-NO_INTERVAL = f"no interval: nothing varies, or fewer than {FEWEST} counted"
 CI = "95 % CI"
 LOW_HIGH = ("low", "high")
 
@@ -39,8 +48,8 @@ class Column:
     digits: int = 1  # Digits after the decimal point of a share, points or a number
     is_extra: bool = False  # Whether a narrow screen leaves it out before other columns
     bounds: tuple[str, str] | None = None
-    """The columns of a data frame with the bounds of an interval, which texts show in a column of
-    its own; but for ``LOW_HIGH`` a narrow screen leaves it out first."""
+    """The columns of a data frame with the bounds of an interval; but for that of ``LOW_HIGH`` a
+    narrow screen leaves it out first."""
 
     @property
     def is_number(self) -> bool:
@@ -79,6 +88,7 @@ class Table:
     notes: Sequence[str] = ()  # What a reader should know, below the table
     blocks: Sequence[str] = ()
     """The block of each row, which has a heading of its own; empty without blocks."""
+    over: str = ""  # What its intervals are over, in the plural
 
     def grid(self) -> list[list[Cell]]:
         """The cells of all rows."""
@@ -99,11 +109,14 @@ class Table:
 
 
 def text_of(cell: Cell, column: Column) -> str:
-    """A cell without its standard deviation; ``-`` for no data."""
+    """A text, or a number with its standard deviation if it has one; ``-`` for no data."""
     if isinstance(cell.value, str):
         return cell.value
+    if cell.number is None:
+        return "-"
     digits = column.digits if cell.digits is None else cell.digits
-    return "-" if cell.number is None else number_text(cell.number, column.kind, digits)
+    spread = f"±{cell.std * PERCENT.get(column.kind, 1):.{digits}f}"
+    return number_text(cell.number, column.kind, digits) + spread * (not math.isnan(cell.std))
 
 
 def interval_of(cell: Cell, column: Column) -> str:
@@ -112,13 +125,6 @@ def interval_of(cell: Cell, column: Column) -> str:
     bounds = cell.low, cell.high
     is_known = not any(map(math.isnan, bounds))
     return " to ".join(number_text(bound, column.kind, digits) for bound in bounds) * is_known
-
-
-def spread_of(cell: Cell, column: Column) -> str:
-    """The standard deviation of a cell; empty without one or without a value."""
-    digits = column.digits if cell.digits is None else cell.digits
-    is_known = not math.isnan(cell.std) and cell.number is not None
-    return f"{cell.std * PERCENT.get(column.kind, 1):.{digits}f}" * is_known
 
 
 def number_text(value: float, kind: Kind, digits: int = 1) -> str:
@@ -147,73 +153,60 @@ def frame_table(
     columns: Columns,
     notes: Sequence[str] = (),
     blocks: Sequence[str] = (),
-    missing: Value = "",
+    over: str = "",
 ) -> Table:
-    """The rows of a data frame, or of a list, in those of the columns that some row has.
+    """The rows of a data frame, or of a list, without columns in which no row has anything.
 
-    ``missing``: the cell of a row that lacks a column.
+    The first two stay: the name of a row, and its number even where it is undefined.
     """
     records = frame.to_dicts() if isinstance(frame, pl.DataFrame) else frame
     names = {name for record in records for name in record}
     known = {name: of for name, of in columns.items() if name in names or not records}
-    rows = [[_value_of(row, *of, missing) for of in known.items()] for row in records]
-    return Table(title, list(known.values()), rows, notes, blocks)
+    rows = [[_value_of(row, *of) for of in known.items()] for row in records]
+    table = Table(title, list(known.values()), rows, notes, blocks, over)
+    texts = [[text_of(*pair) for pair in row] for _, row in table.by_block()]
+    filled = [any(row[at] not in ("", "-") for row in texts) for at in range(len(known))]
+    return table.only([at for at, of in enumerate(filled) if of or at < 2 or not rows])
 
 
-def _value_of(row: Row, name: Any, column: Column, missing: Value) -> Value:
-    value: Value = row.get(name, missing)
+def _value_of(row: Row, name: Any, column: Column) -> Value:
+    value: Value = row.get(name)
     if not column.bounds or column.bounds[0] not in row:
         return value
     low, high = (NAN if row[bound] is None else row[bound] for bound in column.bounds)
     return replace(value if isinstance(value, Cell) else Cell(value), low=low, high=high)
 
 
-def as_text(table: Table, *, every: bool = False) -> Table:
-    """The table with each interval as a text in a column after its number.
-
-    ``every``: also the intervals of columns without ``bounds``.
-    """
+def as_text(table: Table) -> Table:
+    """The table with each interval as a text in a column after its number, as the title says."""
     columns, rows = list[Column](), [list[Value]() for _ in table.rows]
     for at, column in enumerate(table.columns):
-        intervals = [interval_of(cells[at], column) for cells in table.grid()]
-        is_apart = bool(column.bounds) or (every and any(intervals))
-        is_extra = column.is_extra or column.bounds != LOW_HIGH
-        interval = Column(CI, column.kind, is_extra=is_extra)
+        cells = [row[at] for row in table.grid()]
+        intervals = [interval_of(cell, column) for cell in cells]
+        is_apart = bool(column.bounds) or any(intervals)
+        interval = Column(CI, column.kind, is_extra=column.is_extra or column.bounds != LOW_HIGH)
         columns += [replace(column, bounds=None), interval][: 1 + is_apart]
-        for row, cells, text in zip(rows, table.grid(), intervals, strict=True):
-            missing = "" if cells[at].value == "" else "-"
-            row.extend([cells[at], Cell(text or missing)][: 1 + is_apart])
-    return replace(table, columns=columns, rows=rows)
+        for row, cell, text in zip(rows, cells, intervals, strict=True):
+            missing = "" if cell.number is None else "-"
+            row.extend([cell, Cell(text or missing)][: 1 + is_apart])
+    has_title = bool(table.over) and any(column.heading == CI for column in columns)
+    title = table.title + f"; {CI} over {table.over}" * has_title
+    return replace(table, title=title, columns=columns, rows=rows)
 
 
 def for_page(table: Table) -> Table:
-    """The table without empty columns; the title says where a page shows its intervals."""
+    """The table, whose title says where a page shows its intervals."""
     has_intervals = any(interval_of(*pair) for _, row in table.by_block() for pair in row)
-    title = table.title + f"; below a number its {CI}" * has_intervals
-    return replace(without_empty_columns(table), title=title)
-
-
-def without_empty_columns(table: Table) -> Table:
-    """The table without columns in which no row has a number or a text.
-
-    The first two stay: the name of a row, and its number even where it is undefined.
-    """
-    rows = table.grid()
-    texts = [{text_of(row[at], of) for row in rows} for at, of in enumerate(table.columns)]
-    return table.only([at for at, of in enumerate(texts) if at < 2 or not rows or of - {"", "-"}])
+    about = f"; below a number its {CI}" + f" over {table.over}" * bool(table.over)
+    return replace(table, title=table.title + about * has_intervals)
 
 
 def all_notes(table: Table) -> list[str]:
     """The notes of a table, and what a dash in it means."""
-    dashes = set[bool]()  # whether they are those of intervals
-    for _, row in table.by_block():
-        texts = [text_of(*pair) for pair in row]
-        for (_, column), text, number in zip(row, texts, ["", *texts], strict=False):
-            is_interval = column.heading == CI
-            if text == "-" and not (is_interval and number == "-"):
-                dashes.add(is_interval)
-    reasons = ["undefined"] * (False in dashes) + [NO_INTERVAL] * (True in dashes)
-    return [*table.notes, *[f"A dash means {', or '.join(reasons)}."] * bool(reasons)]
+    cells = (pair for _, row in table.by_block() for pair in row)
+    dashes = {column.heading for cell, column in cells if text_of(cell, column) == "-"}
+    why = f", or no interval: nothing varies, or fewer than {FEWEST} {table.over or 'items'}"
+    return [*table.notes, *[f"A dash means undefined{why * (CI in dashes)}."] * bool(dashes)]
 
 
 BETWEEN = 2  # spaces between two columns
@@ -261,34 +254,31 @@ def _fitted(
 ) -> tuple[list[int], list[Lines], list[int]]:
     """The columns that fit a screen: their positions, headings and widths.
 
-    Headings are shortened and wrapped at words, and texts are wrapped, first those on the left.
-    What still does not fit is left out, but for two columns: extra ones, then those on the right.
+    Where not all fit, headings are short and wrapped at words, and texts are wrapped, first those
+    on the left. What still does not fit is left out, but for two columns: extra ones, then those
+    on the right.
     """
     cells = [[row[at] for row in texts] for at in range(len(columns))]
-    natural = [_width_of(line for text in of for line in text.split("\n")) for of in cells]
+    whole = [_width_of(line for text in of for line in text.split("\n")) for of in cells]
+    headings = [of.heading for of in columns]
+    natural = [max(pair) for pair in zip(whole, map(cell_len, headings), strict=True)]
+    if _total(natural) > width:
+        headings = [of.short or of.heading for of in columns]
     least = [
-        whole if of.is_number else max(_width_of(" ".join(rows).split()), min(whole, width // 4))
-        for of, rows, whole in zip(columns, cells, natural, strict=True)
+        max(
+            _width_of(heading.split()),
+            room if of.is_number else max(_width_of(" ".join(rows).split()), min(room, width // 4)),
+        )
+        for of, heading, rows, room in zip(columns, headings, cells, whole, strict=True)
     ]
-
-    def wrapped(headings: Sequence[str]) -> list[Lines]:
-        rooms = zip(headings, natural, strict=True)
-        return [_wrap(text, max(room, _width_of(text.split()))) for text, room in rooms]
-
-    long = [column.heading for column in columns]
-    short = [column.short or column.heading for column in columns]
-    forms = [([[of] for of in long], natural), (wrapped(long), natural), (wrapped(short), least)]
-    left_out = sorted(range(len(columns)), key=lambda at: (not columns[at].is_extra, -at))
-    for count in range(max(1, len(columns) - 1)):
-        shown = [at for at in range(len(columns)) if at not in left_out[:count]]
-        for headings, narrow in forms:
-            floors = [max(narrow[at], _width_of(headings[at])) for at in shown]
-            widths = [max(floor, natural[at]) for floor, at in zip(floors, shown, strict=True)]
-            for at, floor in enumerate(floors):
-                widths[at] = max(floor, widths[at] - max(0, _total(widths) - width))
-            if _total(widths) <= width:
-                return shown, [headings[at] for at in shown], widths
-    return shown, [headings[at] for at in shown], widths
+    shown = [*range(len(columns))]
+    for at in sorted(shown, key=lambda at: (not columns[at].is_extra, -at)):
+        if len(shown) > 2 and _total([least[of] for of in shown]) > width:
+            shown.remove(at)
+    rooms = {at: max(whole[at], cell_len(headings[at])) for at in shown}
+    for at in sorted(shown, key=lambda at: not columns[at].is_number):
+        rooms[at] = max(least[at], rooms[at] - max(0, _total([*rooms.values()]) - width))
+    return shown, [_wrap(headings[at], rooms[at]) for at in shown], [*rooms.values()]
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -315,10 +305,229 @@ def _wrap(text: str, width: int) -> Lines:
 
 
 def _text(cell: Cell, column: Column) -> str:
-    """A cell with its standard deviation; p-values are aligned at their digits."""
+    """The text of a cell; p-values are aligned at their digits."""
     text = text_of(cell, column)
-    if spread := spread_of(cell, column):
-        text = f"{text}±{spread}"
     if column.kind == "p" and cell.number is not None:
         text = text.rstrip("*") + f"{'*' * text.count('*'):3}"
     return text
+
+
+def rendered(name: str, **values: Any) -> str:
+    """A template of this folder with values. Everything that came from data is escaped.
+
+    Control characters and bidi controls of data become U+FFFD.
+    """
+    import jinja2
+
+    def finalize(value: object) -> object:
+        is_text = isinstance(value, str) and not hasattr(value, "__html__")
+        return visible(str(value)) if is_text else value
+
+    options: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    strict = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=finalize, **options)
+    template = (files("consilience.report") / name).read_text(encoding="utf-8")
+    return strict.from_string(template).render(values)
+
+
+def table_text(table: Table) -> str:
+    """The table as text without colours, as wide as the terminal."""
+    return visible(fitted_text(table, get_terminal_size().columns).plain)
+
+
+def as_csv(table: Table) -> str:
+    """Every number in full precision, in percent where it is shown so.
+
+    A standard deviation and the bounds of an interval have columns of their own, after the number.
+    A table with blocks begins with the column ``group``.
+    """
+    columns: list[list[object]] = [["group", *table.blocks]] if table.blocks else []
+    for at, column in enumerate(table.columns):
+        cells, parts = [row[at] for row in table.grid()], [""]
+        parts += ["std"] * any(not math.isnan(cell.std) for cell in cells)
+        has_bounds = bool(column.bounds) or any(interval_of(cell, column) for cell in cells)
+        for part in [*parts, *["low", "high"] * has_bounds]:
+            values = [_csv_value(cell, column, part) for cell in cells]
+            columns.append([f"{column.heading} {part}".strip(), *values])
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(zip(*columns, strict=True))
+    return written.getvalue()
+
+
+def _csv_value(cell: Cell, column: Column, part: str) -> object:
+    value = getattr(cell, part or "value")
+    if isinstance(value, str):
+        return value
+    if value is None or math.isnan(value):
+        return ""
+    is_whole = isinstance(value, int) and not part
+    return value if is_whole else repr(value * PERCENT.get(column.kind, 1))
+
+
+def as_markdown(table: Table) -> str:
+    """A table with pipes; a block has a row of its own. The notes follow as a list."""
+    table = as_text(table)
+    lines = [f"**{escape_markdown(table.title)}**", ""] if table.title else []
+    has_columns = len(table.columns) > 1
+    if has_columns:
+        headings = (escape_markdown(column.heading) for column in table.columns)
+        lines.append("| " + " | ".join(headings) + " |")
+        lines.append("|" + "|".join("---:" if c.is_number else "---" for c in table.columns) + "|")
+    for block, row in table.by_block():
+        if block:
+            lines.append(f"| *{escape_markdown(block)}* |" + " |" * (len(table.columns) - 1))
+        lines.append("| " + " | ".join(escape_markdown(text_of(*pair)) for pair in row) + " |")
+    if notes := all_notes(table):
+        lines += [""] * has_columns + [f"* {escape_markdown(note)}" for note in notes]
+    return "\n".join(lines) + "\n"
+
+
+def as_latex(table: Table, name: str = "") -> str:
+    """A table with booktabs' rules; a block has a row of its own and a rule before it.
+
+    Notes are small below the table. ``name``: of its label; no label without one.
+    """
+    table = as_text(table)
+
+    def line(cells: Iterable[str]) -> str:
+        """A row; TeX would read these signs as an argument of what ended the last one."""
+        text = " & ".join(cells)
+        return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
+
+    def shown(cell: Cell, column: Column) -> str:
+        text = text_of(cell, column)
+        if not column.is_number:
+            return _latex(text)
+        return "--" if text == "-" else _latex(text).replace("-", "$-$")
+
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex(table.title)}}}",
+        *[rf"\label{{tab:{name}}}"] * bool(name),
+        rf"\begin{{tabular}}{{{''.join('lr'[c.is_number] for c in table.columns)}}}",
+        r"\toprule",
+        line(_latex(column.heading) for column in table.columns),
+        r"\midrule",
+    ]
+    for at, (block, row) in enumerate(table.by_block()):
+        lines += [r"\midrule"] * (block is not None and at > 0)
+        if block:
+            lines.append(
+                rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{_latex(block)}}}}} \\"
+            )
+        lines.append(line(shown(*pair) for pair in row))
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\small {_latex(note)}" for note in all_notes(table)]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def save_table(table: Table, folder: Path, name: str) -> list[Path]:
+    """``folder/name`` in all three formats."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
+    for suffix, text in texts.items():
+        write_whole(folder / f"{name}.{suffix}", text.encode())
+    return [folder / f"{name}.{suffix}" for suffix in texts]
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "\N{MINUS SIGN}": "$-$", "<": r"\textless{}", ">": r"\textgreater{}",
+    "…": r"\ldots{}", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
+
+
+def escape_markdown(text: str) -> str:
+    """A text on one line, whose signs mean nothing in Markdown."""
+    return "".join(
+        f"\\{sign}" if sign in "\\|*_`<>[]$" else sign for sign in " ".join(text.split())
+    )
+
+
+class Displayed:
+    """A value that a command prints, a notebook shows, and a data frame holds the numbers of."""
+
+    __slots__ = ()
+
+    def output(self) -> Output:
+        """What is printed and shown of it."""
+        raise NotImplementedError
+
+    def to_polars(self) -> pl.DataFrame:
+        """All numbers in one data frame, whatever part a command shows of them."""
+        return self.output().numbers()
+
+    def to_pandas(self) -> Any:
+        """All numbers as a pandas frame."""
+        return as_pandas(self.to_polars())
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(table_text, self.output().tables_shown()))
+
+    def _repr_markdown_(self) -> str:
+        return visible("\n".join(map(as_markdown, self.output().tables_shown())))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Output(Displayed):
+    """What a command found."""
+
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Data frames by their names in the JSON document."""
+    shown: Sequence[Table | str] = ()
+    """What people read: tables, and lines that are printed beside tables of text only."""
+    verdict: Sequence[str] = ()  # The result in one to three sentences
+    cautions: Sequence[str] = ()  # What a reader should know
+    facts: Mapping[str, Any] = field(default_factory=dict)  # Further fields of the document
+    csv: pl.DataFrame | Table | None = None
+    """What ``--format csv`` prints; None for the first of ``tables``, or what is shown."""
+    faults: Sequence[str] = ()  # Errors that it lists
+    status: int = 0  # The exit status
+
+    def output(self) -> Output:
+        return self
+
+    def document(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        tables = {name: table.to_dicts() for name, table in self.tables.items()}
+        document = {"verdict": [*self.verdict], **self.facts, **tables}
+        return {**document, "warnings": [*self.cautions]}
+
+    def numbers(self) -> pl.DataFrame:
+        """All numbers in one data frame; empty without any."""
+        if isinstance(self.csv, pl.DataFrame):
+            return self.csv
+        return next(iter(self.tables.values()), pl.DataFrame())
+
+    def notes(self) -> list[str]:
+        """The first cautions, and how many more there are."""
+        more = len(self.cautions) - SHOWN
+        rest = [f"{counted(more, 'more note')}; --json prints all"] if more > 0 else []
+        return [*self.cautions[:SHOWN], *rest]
+
+    def tables_shown(self) -> list[Table]:
+        """The verdict, the tables and the notes, as a notebook shows them; lines without tables."""
+        tables = [item for item in self.shown if isinstance(item, Table)]
+        lines = [] if tables else [item for item in self.shown if isinstance(item, str)]
+        texts = [Table("", [], [], of) for of in (self.verdict, lines, self.notes())]
+        return [one for one in [*texts[:1], *tables, *texts[1:]] if one.columns or one.notes]
+
+
+def record_of(**settings: object) -> dict[str, Any]:
+    """How a result was made, for a document: settings, versions and revision."""
+    return {"settings": settings, "versions": versions(), "git": git_revision()}
+
+
+def without_nan(value: Any) -> Any:
+    """A document with None for NaN, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

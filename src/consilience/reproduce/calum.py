@@ -18,7 +18,7 @@ from consilience.core.errors import ConsilienceError
 from consilience.metrics.measure import mean_over_runs
 from consilience.options.commands import FinetuneOptions
 from consilience.probing import CountedRun
-from consilience.report.metric_tables import changed_answers_table
+from consilience.report.layouts import changed_answers_table
 from consilience.report.table import Column, Table, Value
 from consilience.reproduce import Measured, Numbers, Recipe, Work, paper_numbers, selected
 from consilience.runs.run import Run

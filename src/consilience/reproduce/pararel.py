@@ -18,8 +18,7 @@ from consilience.core.schemas import COMPARISON_SCHEMA, METRICS_SCHEMA
 from consilience.metrics.statistics import NAN
 from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.probing import CountedRun
-from consilience.report.export import Output
-from consilience.report.table import Column, Table
+from consilience.report.table import Column, Output, Table
 from consilience.reproduce import ADDED, Measured, Numbers, Recipe, Work, in_percent, selected
 from consilience.results.analyses import analyze_representations
 from consilience.suites import load_suite

@@ -18,8 +18,7 @@ from consilience.core.errors import SILENT, ConsilienceError, Progress, did_you_
 from consilience.metrics.statistics import NAN, TIE, holm
 from consilience.options.commands import ReproduceOptions
 from consilience.probing import CountedRun
-from consilience.report.export import Output, record_of
-from consilience.report.table import Cell, Column, Table, Value, text_of
+from consilience.report.table import Cell, Column, Output, Table, Value, record_of, text_of
 from consilience.reproduce import (
     Key,
     Measured,

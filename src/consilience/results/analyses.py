@@ -28,12 +28,11 @@ from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import counted_by, noise_floor_of
-from consilience.report import analysis_tables as layouts
+from consilience.report import layouts
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
-from consilience.report.export import Output
-from consilience.report.metric_tables import changed_answers_table
-from consilience.report.table import Table, frame_table
+from consilience.report.layouts import changed_answers_table
+from consilience.report.table import Output, Table, frame_table
 from consilience.runs.folder import RunFolder, default_folder
 from consilience.runs.run import Run, short_names, split_label
 from consilience.suites.facts import select_relations
@@ -52,10 +51,7 @@ def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[st
 def analyze_patterns(
     path: str | Path, groups: Sequence[str] | None, protocol: Protocol | None
 ) -> Output:
-    """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``.
-
-    Of chosen groups all patterns are shown, of others a row a relation.
-    """
+    """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run = open_run(path)
     suite, notes = facts_of(run, protocol)
     suite = suite if groups is None else select_relations(suite, groups)
@@ -68,13 +64,8 @@ def analyze_patterns(
         for relation in suite.relations
         if len(relation.patterns) > patterns.MANY_VARIANTS
     ]
-    shown: list[Table | str] = [layouts.overview_table(rows)]
-    if groups is not None or rows["group"].n_unique() == 1:
-        shown = [layouts.patterns_table(rows)]
-    elif rows.height:
-        shown.append(f"All patterns of a relation: --groups {layouts.by_gain(rows)['group'][0]}")
-    tables, verdict = {"patterns": rows, "pairs": pairs}, layouts.pattern_verdict(rows, suite.words)
-    return Output(tables, shown, verdict, notes, csv=pairs)
+    shown, verdict = [layouts.patterns_table(rows)], layouts.pattern_verdict(rows, suite.words)
+    return Output({"patterns": rows, "pairs": pairs}, shown, verdict, notes, csv=pairs)
 
 
 def answers_of(run: Run, suite: Suite) -> CheckedAnswers:
@@ -115,21 +106,16 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
-    prompts = run.texts() if suite.words.is_pooled else None
-    found = examples.examples(run.answers, suite, known, most, prompts)
-    replies = [reply for items in found.values() for one in items for reply in one.replies]
-    has_prompts = any(reply.prompt is not None for reply in replies)
-    tables: list[Table | str] = []
-    for kind, items in found.items():
-        title = examples.KINDS[kind][0]
-        if has_prompts:
-            title = title.partition(" (example")[0].replace("pattern", "variant")
-        tables.append(layouts.example_table(items, title) if items else f"{title}: none")
+    found = examples.examples(run.answers, suite, known, most, run.texts())
+    tables = [
+        layouts.example_table(items, title) if items else f"{title}: none"
+        for title, items in ((examples.KINDS[kind][0], items) for kind, items in found.items())
+    ]
     rows = [asdict(example) for items in found.values() for example in items]
     for row in rows:
         row["other_golds"] = sorted(row["other_golds"])
-    replies_table = examples.reply_table(found)
-    return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies_table)
+    replies = examples.reply_table(found)
+    return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies)
 
 
 def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output:

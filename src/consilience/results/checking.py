@@ -26,8 +26,7 @@ from consilience.metrics.measure import FEWEST, legible, measure
 from consilience.metrics.registry import ENOUGH
 from consilience.options.commands import ScoreOptions
 from consilience.probing import counted_by, noise_floor_of
-from consilience.report.export import Output
-from consilience.report.table import Column, Kind, Table, frame_table
+from consilience.report.table import Column, Kind, Output, Table, frame_table
 from consilience.results.comparing import Common, named_alike
 from consilience.runs.run import Run
 
@@ -214,7 +213,6 @@ def numbers_of(known: Checked, made: Elsewhere) -> pl.DataFrame:
     floor = noise_floor_of(Path(known.path)) if known.form == RUN else None
     is_noisy = floor is not None or "sample" in factors
     rows.append(("Noise", YES if is_noisy else "no: needs repeats: --columns sample=YOURS"))
-    rows.append(("Changed answers", YES))
     return pl.DataFrame(rows, ["number", "possible"], orient="row")
 
 

@@ -18,19 +18,18 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
-from consilience.report.comparison_tables import (
+from consilience.report.layouts import (
     comparison_table,
     flip_table,
     flip_verdict,
     flipped_table,
     verdict,
 )
-from consilience.report.export import Displayed, Output, record_of
+from consilience.report.table import Displayed, Output, record_of
 from consilience.results import sameness
 from consilience.runs.run import Run
 from consilience.types import Relation, Suite
 
-SHOWN_FLIPS = 20  # Questions with changed answers that a terminal shows
 ORDERS = ("order", "context")  # factors whose levels are letters
 
 
@@ -255,7 +254,7 @@ def flips_of(
     prompts = common.runs[0].queries.select(*QUERY, prompt=pl.col("input").list.join("\n"))
     changed = pl.concat(of for _, of in parts)
     changed = changed.join(prompts, on=QUERY, how="left", maintain_order="left")
-    shown = [flip_table(numbers, common.suite), flipped_table(changed, common.suite, SHOWN_FLIPS)]
+    shown = [flip_table(numbers, common.suite), flipped_table(changed, common.suite)]
     return Output(
         {"flips": numbers, "answers": changed}, shown, flip_verdict(numbers, common.suite),
         cautions_on(common), {"run": _record(runs, common.suite)}, csv=changed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,9 +29,8 @@ from consilience.options import checked, parameters, refuse_unknown, typed
 from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
 from consilience.probing import CountedRun, ProbePlan, count_run, counted_by, save_counted
-from consilience.report import analysis_tables, metric_tables
-from consilience.report.export import Output, record_of
-from consilience.report.table import Table, frame_table
+from consilience.report import layouts
+from consilience.report.table import Column, Output, Table, frame_table, record_of
 from consilience.results.comparing import Comparison, compare_opened, tables_of
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.folder import RunFolder
@@ -316,10 +315,10 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
     lines += [f"Report:  {report}", f"Details: {details}  (or {', '.join(others)})"]
     is_whole = options is None or options.by is None
     return Output(
-        {"metrics": run.metrics, "changes": run.changes},
+        {"metrics": run.metrics},
         [table, *lines] if is_whole else [table],
         cautions=run.notes,
-        facts={"run": run.record, "summary": run.summary.to_dict()},
+        facts={"run": run.record, "summary": asdict(run.summary)},
         csv=None if is_whole else table,
         status=3 if run.record.get("finished", "") is None else 0,
     )
@@ -339,37 +338,37 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
     rows, kind = metrics.filter(pl.col("over").is_in(over)), pl.col("kind")
     match by:
         case "group":
-            table = metric_tables.group_table(metrics, suite)
-        case "factor" if not words.is_pooled:  # of facts: pattern and language
-            table = metric_tables.language_table(metrics, suite)
+            table = layouts.group_table(metrics, suite)
+        case "factor" if not words.is_pooled:
+            chosen = layouts.language_rows(metrics)
+            table = layouts.metrics_table(chosen, title, words.units)
         case "edit" | "factor":
-            how = {"edit": "patterns by how they differ"}
-            two = how.get(by, "variants that differ in one factor only")
             chosen = rows.filter(metric="consistency", kind=by)
-            title = f"{suite.name}: consistency of two {two}, in percent"
-            table = metric_tables.metrics_table(chosen, title, by)
+            table = layouts.metrics_table(chosen, title, words.units)
         case "pattern" | "variant":
             patterns = pattern_table(run.checked, suite, run.protocol)
             blocks = patterns["group"].replace(suite.group_names).to_list()
             shown = patterns.select("variant", "accuracy", "agreement", "n")
             title = f"{suite.name}: each {words.variant}, in percent"
-            table = frame_table(shown, title, analysis_tables.PATTERNS, blocks=blocks)
+            named = {"variant": Column(words.variant), "n": Column(f"{words.item}s", "count")}
+            columns = {**layouts.PATTERNS, **named}
+            table = frame_table(shown, title, columns, blocks=blocks)
         case "item":
             items = run.items
             if (path / "run.json").exists():
                 every, keys = Run.open(path).texts().items(), items.select("group", "item").rows()
                 texts = {name[:2]: text for name, text in reversed([*every])}
                 prompts = [texts.get(key, "") for key in keys]
-                asked = metric_tables.in_one_line(prompts, shared=len(prompts) > 1)
+                asked = layouts.in_one_line(prompts, shared=len(prompts) > 1)
                 items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
-            table = metric_tables.item_table(items, f"{suite.name}: each {words.item}, in percent")
+            table = layouts.item_table(items, f"{suite.name}: each {words.item}, in percent")
         case "form":
-            table = metric_tables.form_table(metrics, title, run.changes)
+            shown = layouts.form_rows(metrics)
+            table = layouts.metrics_table(shown, title, words.clusters)
         case "metric":
-            notes = [metric_tables.OVER_ALL] * words.is_pooled
             is_main = (kind == "whole") | (
                 (pl.col("metric") != "determinism") & (over[0] != "group")
             )
             chosen = rows.filter(is_main, kind != "language")
-            table = metric_tables.metrics_table(chosen, title, notes=notes)
-    return metric_tables.in_words(table, words)
+            table = layouts.metrics_table(chosen, title, words.units)
+    return table

@@ -23,8 +23,7 @@ from consilience.metrics.errors import Index, Number, Phrasings
 from consilience.metrics.measure import FEWEST, CheckedAnswers
 from consilience.metrics.registry import ENOUGH, METRICS, Grid, label_of, within
 from consilience.metrics.statistics import TIE
-from consilience.report.export import Output
-from consilience.report.table import Column, Columns, frame_table
+from consilience.report.table import Column, Columns, Output, frame_table
 
 PLANNED = ("mean_accuracy", "consistency")
 LADDER = (4, 6, 10, 15, 25, 40, 60, 100)  # Numbers of phrasings that are compared

@@ -16,11 +16,11 @@ from consilience.files.write import path_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, legible
 from consilience.probing import CountedRun, count_run, counted_by, notes_on
-from consilience.report import charts, export
-from consilience.report.cautions import by_run, ranked
-from consilience.report.export import Displayed, Output
+from consilience.report import charts
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
+from consilience.report.summary import Summary
+from consilience.report.table import Displayed, Output, record_of, save_table
 from consilience.results import comparing
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
@@ -42,24 +42,23 @@ def report(
         made.mkdir(parents=True, exist_ok=True)
     suite = counted_by(runs[0], protocol)
     with progress.steps("counting", len(runs), "tables") as advance:
-        page, views, notes = _measured(runs, suite, advance)
-    warnings = ranked([*notes, *by_run({of.name: of.warnings for of in views})])
-    _, _, sizes = views[0].summary.title.partition(f" on {suite.name}")
+        page, first = _measured(runs, suite, advance)
+    _, _, sizes = first.title.partition(f" on {suite.name}")
     about = suite.name + sizes  # the sizes and the protocol
     written = [file]
     if figures:
         for figure in page.figures:
-            written.append(figures / f"{figure.id}.svg")
-            figure.chart.save(written[-1])
+            written.append(figures / f"{figure.name}.svg")
+            figure.save(written[-1])
     if folder:
         for name, table in page.tables.items():
-            notes = [*table.notes, *warnings]
+            notes = [*table.notes, *page.cautions]
             titled = replace(table, title=f"{table.title}; {about}", notes=notes)
-            written += export.save_table(titled, folder, name)
+            written += save_table(titled, folder, name)
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]
-    record = export.record_of(runs=[str(run.path) for run in runs])
-    return Output(shown=paths, cautions=warnings, facts={"run": record, "files": paths})
+    record = record_of(runs=[str(run.path) for run in runs])
+    return Output(shown=paths, cautions=page.cautions, facts={"run": record, "files": paths})
 
 
 def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
@@ -78,13 +77,8 @@ def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
     return file
 
 
-def _measured(
-    runs: Sequence[Run], suite: Suite, advance: Advance
-) -> tuple[Page, list[RunView], list[str]]:
-    """The page, the runs, and cautions on how later runs differ from the first.
-
-    Of several runs, what all of them were asked.
-    """
+def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> tuple[Page, Summary]:
+    """The page, of several runs on what all of them were asked, and the summary of the first."""
     notes: list[str] = []
     compared, flips, asked = None, None, {runs[0].label: CheckedAnswers(runs[0].answers, suite)}
     of_all = asked
@@ -105,7 +99,7 @@ def _measured(
         advance(1)
     tables = {label: one.answers for label, one in asked.items()}
     questions = question_data(tables, suite, runs[0].queries)
-    return report_page(views, compared, notes, flips, questions), views, notes
+    return report_page(views, compared, notes, flips, questions), views[0].summary
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)

@@ -18,11 +18,9 @@ from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import CLEAR, holm
 from consilience.probing import count_run
 from consilience.report.cautions import by_run
-from consilience.report.comparison_tables import difference_columns, tests_of
-from consilience.report.export import Output
-from consilience.report.metric_tables import metric_column
+from consilience.report.layouts import difference_columns, metric_column, tests_of
 from consilience.report.summary import KEY
-from consilience.report.table import Column, Table, frame_table
+from consilience.report.table import Column, Output, Table, frame_table
 from consilience.results.comparing import compare_opened
 from consilience.runs.run import Run
 from consilience.study import Study, StudyRun, read_study
@@ -44,7 +42,7 @@ def _wide(rows: pl.DataFrame, title: str, notes: Sequence[str]) -> Table:
 def _comparisons_table(differences: pl.DataFrame, study: str) -> Table:
     """All headline comparisons (``COMPARISON_SCHEMA`` with ``cell``), with p over all of them."""
     rows = [{"name": label_of(row["metric"]), **row} for row in differences.to_dicts()]
-    columns = {"name": Column("number"), **difference_columns(differences, "first", "second")}
+    columns = {"name": Column("number"), **difference_columns("first", "second")}
     notes = [
         "A comparison is over the items that both models answered.",
         f"p (Holm) is adjusted over all {differences['p'].is_not_nan().sum()} tests of this table. "

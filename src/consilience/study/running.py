@@ -35,9 +35,8 @@ from consilience.core.provenance import build, cores
 from consilience.core.text import counted
 from consilience.files.write import write_whole
 from consilience.options.commands import ProbeOptions
-from consilience.report.export import Output
-from consilience.report.export import record_of as record_of_settings
-from consilience.report.table import Column, Columns, frame_table
+from consilience.report.table import Column, Columns, Output, frame_table
+from consilience.report.table import record_of as record_of_settings
 from consilience.runs.folder import complete_groups, record_of
 from consilience.runs.run import NOT_COMPARED, options_record
 from consilience.study import LOG, Study, StudyRun, read_study

@@ -27,7 +27,7 @@ from consilience.models.batches import Budget, score_batches
 from consilience.models.classifier import Encoded, PairFormat, PairInput, collate, logits_of, read
 from consilience.models.loading import load_classifier, locate
 from consilience.options.commands import FinetuneOptions
-from consilience.report.export import Output
+from consilience.report.table import Output
 from consilience.suites.pairs import (
     Pairs,
     load_task,

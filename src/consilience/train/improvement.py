@@ -24,10 +24,8 @@ from consilience.options.commands import ImproveOptions, ProbeOptions
 from consilience.plans import kind_of, plan_of
 from consilience.probing import CountedRun, probe
 from consilience.report.cautions import Known, cautions
-from consilience.report.comparison_tables import comparison_table, verdict
-from consilience.report.export import Output
-from consilience.report.metric_tables import DIFFERENCE
-from consilience.report.table import Column, Columns, Table, frame_table
+from consilience.report.layouts import DIFFERENCE, comparison_table, verdict
+from consilience.report.table import Column, Columns, Output, Table, frame_table
 from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, refuse_device

@@ -169,9 +169,18 @@ def test_a_configuration_file_sets_defaults(consilience, tmp_path, monkeypatch):
     other.write_text('[probe]\nmodel = "baseline:constant"\ngroups = "sport"\nlimit = 1\n')
     out = consilience("probe", "--config", other, "-o", "three", "--json")[1]
     assert json.loads(out)["run"]["settings"]["model"]["model"] == "baseline:constant"
+    dry_run = ("probe", "--dry-run", "-m", "baseline:oracle")
+    assert "defaults from" not in consilience(*dry_run, "--config", "")[2]
     for off in ("", os.devnull):
         monkeypatch.setenv("CONSILIENCE_CONFIG", off)
-        assert "defaults from" not in consilience("probe", "--dry-run", "-m", "baseline:oracle")[2]
+        assert "defaults from" not in consilience(*dry_run)[2]
+
+
+def test_what_the_command_line_gives_is_not_refused_in_a_file(consilience, tmp_path):
+    (tmp_path / "consilience.toml").write_text('[probe]\nbase-url = "http://127.0.0.1:9/a"\n')
+    run = ("probe", "-m", "x", "-s", "mini-open", "-n", "1", "-o", "run")
+    assert "base-url, which runs code, names" in refusal(consilience, *run)
+    assert "127.0.0.1:9/b" in refusal(consilience, *run, "--base-url", "http://127.0.0.1:9/b")
 
 
 def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path):

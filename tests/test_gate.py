@@ -132,6 +132,10 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
     assert (undefined.verdict, whole.verdict) == ("fail", "pass")
     assert "is undefined in the run" in undefined.reason
     assert drop.is_beyond and "1 beyond the margin, but not shown" in str(found)
+    file = tmp_path / "gate.xml"
+    cs.gate(tmp_path / "later", baseline=str(tmp_path / "model"), rule=rules, junit=file)
+    (skipped,) = ET.parse(file).getroot().iter("skipped")
+    assert skipped.get("message").startswith("not shown: Consistency -16.7 points")
     both = "corrected_consistency{} no worse than baseline by 3 points"
     same = cs.Suite.from_patterns({"C": PATTERNS}, {"C": facts["C"]})
     for out in ("one", "two"):
@@ -219,13 +223,13 @@ def test_the_command_prints_a_table_a_document_and_junit(write, consilience, tmp
     root = ET.parse(tmp_path / "gate.xml").getroot()
     (tests,) = root
     *cases, _ = tests
-    counts = {"tests": "2", "failures": "1", "errors": "0"}
+    counts = {"tests": "2", "failures": "1", "errors": "0", "skipped": "0"}
     assert (root.tag, root.attrib) == ("testsuites", counts | {"name": "consilience gate"})
-    assert tests.attrib == counts | {"name": "gap on ports", "skipped": "0"}
-    assert [case.find("failure") is not None for case in cases] == [False, True]
-    for case in cases:
+    assert tests.attrib == counts | {"name": "gap on ports"}
+    assert [[part.tag for part in case] for case in cases] == [["system-out"], ["failure"]]
+    for case, text in zip(cases, ("Consistency 72.5 %", "fail: Consistency 72.5 %"), strict=True):
         assert {*case.attrib} == {"classname", "name", "time"}
-        assert case.find("system-out").text.startswith("Consistency 72.5 %")
+        assert (case[0].get("message") or case[0].text).startswith(text)
     assert tests.find("system-out").text.startswith("1 of 80 queries (1 in ports_table) have no")
     document = json.loads(output(consilience, *run, *rules[:2], "--json"))
     (check,) = document["checks"]

@@ -112,8 +112,8 @@ def gate(
     run: declared.RunPath,
     *,
     rule: Annotated[Sequence[str], Option(
-        'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "accuracy no worse '
-        'than baseline by 3 points", "right in 4 of 5".', "RULE", is_repeated=True)] = (),
+        'A rule: "consistency >= 0.8". Or "consistency in capital >= 70 %", "mean_accuracy no '
+        'worse than baseline by 3 points", "right in 4 of 5".', "RULE", is_repeated=True)] = (),
     baseline: Annotated[str | None, Option(
         "The run that rules compare with; the run must have all its queries.", "RUN")] = None,
     prove: Annotated[bool, Option(

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -207,7 +208,8 @@ class Check:
     high: float
     limit: float
     verdict: Literal["pass", "fail"]
-    reason: str  # Why, as a sentence without a full stop
+    note: str  # What the numbers do not show, or empty
+    reason: str  # The number and the note, without a full stop
     of: str  # What the number is over, in words
 
     @property
@@ -254,28 +256,34 @@ def _check(
     shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
     reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
     reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
+    note = ""
     if missing:
-        reason += f"; {missing:,} of {whole:,} queries of the baseline were not asked, "
-        reason += "or have another right answer"
+        note = f"{missing:,} of {whole:,} queries of the baseline were not asked, "
+        note += "or have another right answer"
     elif lost:
-        reason += f", undefined now in {listed(lost)}"
+        note = f"undefined now in {listed(lost)}"
     elif math.isnan(number[0]):
         both = (("the baseline", baseline), ("the run", value))[not is_relative :]
         where = [run for run, one in both if math.isnan(one)]
         holds = len(where) == 2 and bool(row["group"]) and not prove
-        reason = f"{label_of(rule.metric)} is undefined in {' and '.join(where)}"
+        reason, note = "", f"{label_of(rule.metric)} is undefined in {' and '.join(where)}"
     elif prove and not holds:
-        reason += f", not proved by {size}"
+        note = f"not proved by {size}"
     elif math.isnan(number[1]):
-        reason += f", without an interval over {size}"
+        note = f"without an interval over {size}"
     elif is_relative and holds and not prove and number[1] <= 0 <= number[2]:
-        move, half = ("rise", "fall")[rule.at_least], (number[2] - number[1]) / 2
-        what = f"a {move} under {number_text(half, 'share')} points" if half < 1 else f"any {move}"
-        reason += f": {size} cannot show {what}"
+        move = "fall" if rule.at_least else "rise"
+        reach = number[2] - number[0] if rule.at_least else number[0] - number[1]
+        what = (
+            f"a {move} under {number_text(reach, 'share')} points" if reach < 1 else f"any {move}"
+        )
+        note = f"{size} cannot show {what}"
+    reason = "; ".join(filter(None, [reason, note]))
     return Check(
         rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
         difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
-        reason=reason, of=f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s",
+        note=note, reason=reason,
+        of=f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s",
     )  # fmt: skip
 
 
@@ -294,7 +302,7 @@ def _check_items(rule: Rule, items: pl.DataFrame, words: SuiteWords, *, prove: b
     return Check(
         rule.text, rule.metric, "group" if rule.group else "all", rule.group, "count", rule.level,
         passed / items.height if items.height else NAN, NAN, NAN, NAN, NAN, rule.limit,
-        "pass" if holds else "fail", reason, rule.group or f"all {words.item}s",
+        "pass" if holds else "fail", reason, reason, rule.group or f"all {words.item}s",
     )  # fmt: skip
 
 
@@ -337,7 +345,7 @@ class Gate(Displayed):
         beyond = sum(check.is_beyond for check in self.checks)
         failed += f", {beyond} beyond the margin, but not shown" * (beyond > 0)
         title = f"Gate: {self.verdict.upper()} ({failed}). {self.name}, in percent"
-        notes = [f"{check.rule} ({check.of}): {check.reason}." for check in self.checks]
+        notes = [f"{one.rule} ({one.of}): {one.note}." for one in self.checks if one.note]
         notes += self.said_of_items[:SHOWN]
         notes += [f"{self.items.height - SHOWN:,} more: --json."] * (self.items.height > SHOWN)
         rows = [asdict(check) for check in self.checks]
@@ -446,27 +454,33 @@ def gate(
             write_whole(junit, as_junit(str(path), [case], []))
         raise
     if junit:
-        beyond = "; beyond the margin, but not shown"
-        cases = [(f"{one.rule} ({one.of})", one.verdict, one.reason + beyond * one.is_beyond)
-                 for one in made.checks]  # fmt: skip
+        cases = [
+            (f"{one.rule} ({one.of})", "not shown" if one.is_beyond else one.verdict, one.reason)
+            for one in made.checks
+        ]
         write_whole(junit, as_junit(made.name, cases, [*made.notes, *made.said_of_items]))
     return made
 
 
+OUTCOMES = {"fail": "failure", "error": "error", "not shown": "skipped"}
+"""The elements of test cases that do not pass; what is beyond its margin by chance is *skipped*."""
+
+
 def as_junit(name: str, cases: Sequence[tuple[str, str, str]], notes: Sequence[str]) -> bytes:
-    """A ``testsuite`` of the run; of each case its name, outcome (pass, fail, error) and why."""
-    counts = {"tests": f"{len(cases)}"}
-    for tag, outcome in (("failures", "fail"), ("errors", "error")):
-        counts[tag] = f"{sum(of == outcome for _, of, _ in cases)}"
+    """A ``testsuite`` of the run; of each case its name, outcome (pass or ``OUTCOMES``) and why."""
+    found = Counter(outcome for _, outcome, _ in cases)
+    counts = {"tests": f"{len(cases)}", "failures": f"{found['fail']}"}
+    counts |= {"errors": f"{found['error']}", "skipped": f"{found['not shown']}"}
     root, name = ET.Element("testsuites", counts, name="consilience gate"), _text(name)
-    suite = ET.SubElement(root, "testsuite", counts, name=name, skipped="0")
+    suite = ET.SubElement(root, "testsuite", counts, name=name)
     for written, outcome, why in cases:
         named, reason = _text(written), _text(why)
         case = ET.SubElement(suite, "testcase", classname=name, name=named, time="0")
-        if outcome != "pass":  # GitLab reads the content, not the message
-            fault = "failure" if outcome == "fail" else "error"
-            ET.SubElement(case, fault, type=outcome, message=reason).text = f"{named}: {reason}."
-        ET.SubElement(case, "system-out").text = f"{reason}."
+        if outcome == "pass":
+            ET.SubElement(case, "system-out").text = f"{reason}."
+        else:  # GitLab reads the content, not the message
+            facts = {"type": outcome, "message": f"{outcome}: {reason}"}
+            ET.SubElement(case, OUTCOMES[outcome], facts).text = f"{named}: {reason}."
     if notes:
         ET.SubElement(suite, "system-out").text = _text("\n".join(notes))
     ET.indent(root)

@@ -109,7 +109,7 @@ def written_answers(run: Run) -> pl.DataFrame:
     has_replies = {"text", "choices"} <= {*answers.columns} and answers["text"].count()
     if not has_replies or answers["text"].count() > answers["choices"].count():
         found, expected = "no written replies", "those of probe --generate, or of a table of texts"
-        todo = "Replies of earlier versions do not say what they were compared with: ask again."
+        todo = "Ask again with --generate."
         raise ConsilienceError(found, expected=expected, where=run.where, todo=todo)
     return answers
 

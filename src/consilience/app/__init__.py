@@ -72,7 +72,8 @@ def run(main: Callable[[], None]) -> None:
         arguments = " ".join([*sys.argv[1:], ""]).replace("=", " ")
         if "--json " in arguments or "--format json " in arguments:
             document = {**failure.to_dict(), "is_usage": failure.kind == "usage"}
-            print(json_text({"error": document}))
+            with suppress(BrokenPipeError):
+                print(json_text({"error": document}))
         sys.exit(failure.status)
     except SystemExit as stop:
         for number, text in SIGNALS.items():

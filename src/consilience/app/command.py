@@ -31,43 +31,44 @@ HELP = ("-h", "--help")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)  # Typed, or in the file
 
 
-def read_defaults(ctx: click.Context, param: click.Parameter, file: Path | None) -> None:
+def read_defaults(ctx: click.Context, param: click.Parameter, file: str | None) -> None:
     """Read the defaults that a file sets for a command: those of its table, such as [probe].
 
-    ``suite check`` has the table [suite.check]. An unknown key raises, and so does what runs code,
-    names an address or sends a key in a file that nobody named. ``file``: the one that is named.
+    ``suite check`` has the table [suite.check]. An unknown key raises. ``file``: the one that is
+    named; an empty name reads none.
     """
     import tomllib
 
     is_found = file is None and os.environ.get(VARIABLE) != "" and FILE.is_file()
     if ctx.resilient_parsing or not (file or is_found):
         return
-    file = file or FILE
+    ctx.meta.update(file=(file := file or str(FILE)), is_found=is_found)
     try:
-        table: Any = tomllib.loads(file.read_text("utf-8"))
+        table: Any = tomllib.loads(Path(file).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ConsilienceError(f"not TOML: {error}", where=str(file)) from error
+        raise ConsilienceError(f"not TOML: {error}", where=file) from error
     level: Any = ctx.find_root().command
     words = ctx.command_path.split()[1:]
     for at, word in enumerate(words):
-        refuse_unknown(level.commands, table, str(file), "table")
+        refuse_unknown(level.commands, table, file, "table")
         for key, value in table.items():
             if not isinstance(value, dict):
                 name = ".".join([*words[:at], key])
                 found, expected = f"{key} = {value!r}", f"a table of options, [{name}]"
-                raise ConsilienceError(found, expected=expected, where=str(file))
+                raise ConsilienceError(found, expected=expected, where=file)
         table, level = table.get(word, {}), level.commands[word]
     known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
     refuse_unknown(known, table, f"{file}: [{'.'.join(words)}]")
-    for key, value in table.items():
-        needs_trust = known[key].option.needs_trust
-        if is_found and needs_trust and needs_trust(value):
-            risk = "runs code, names an address or sends a key"
-            found = f"{key}, which {risk}, in a file that nobody named"
-            todo = f"If you trust the file, name it: --config {file}."
-            raise ConsilienceError(found, where=str(file), todo=todo)
     ctx.default_map = {known[key].name: value for key, value in table.items()}
-    ctx.meta["file"] = file
+
+
+def refuse_untrusted(file: str, option: DeclaredOption, value: object) -> None:
+    """Raise for a default that needs trust, in a file that nobody named."""
+    if option.option.needs_trust and option.option.needs_trust(value):
+        risk = "runs code, names an address or sends a key"
+        found = f"{option.key}, which {risk}, in a file that nobody named"
+        todo = f"If you trust the file, name it: --config {file}. Else read none: --config ''."
+        raise ConsilienceError(found, where=file, todo=todo)
 
 
 def print_common(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
@@ -114,7 +115,6 @@ class Command(click.Command):
                 *self.own.values(),
                 click.Option(
                     ["--config"], metavar="FILE", is_eager=True, envvar=VARIABLE,
-                    type=click.Path(exists=True, dir_okay=False, path_type=Path),
                     callback=read_defaults, expose_value=False,
                     help="Defaults [default: consilience.toml, if it is there].",
                 ),
@@ -151,6 +151,8 @@ class Command(click.Command):
         used = [name for name in self.own if sources[name] is ParameterSource.DEFAULT_MAP]
         if used:
             keys = ", ".join(self.own[name].key for name in used)
+            for name in used if ctx.meta["is_found"] else ():
+                refuse_untrusted(ctx.meta["file"], self.own[name], ctx.params[name])
             err.print(f"defaults from {ctx.meta['file']}: {keys}")
         if "progress" in inspect.signature(self.callback).parameters:
             given["progress"] = ConsoleProgress()
@@ -211,6 +213,6 @@ def run_program(program: Group) -> None:
         if isinstance(error, click.MissingParameter):
             todo = f"{param.option.help} {todo}"
         if param and ctx.get_parameter_source(param.name) is ParameterSource.DEFAULT_MAP:
-            where = str(ctx.meta["file"])
+            where = ctx.meta["file"]
         message = message[:1].lower() + message[1:].rstrip(".")
         raise ConsilienceError(message, where=where, todo=todo, kind="usage") from error

@@ -210,18 +210,10 @@ def test_a_table_is_scored_with_the_options_of_a_run_by_the_commands_that_are_sh
     )
     vary = ["--vary", "paraphrase=1,2"]
     output(consilience, "probe", "-s", "q.csv", "-m", "baseline:first", *vary, "--out", "r")
-    said = refused(
-        "a has no options in questions",
-        compare_runs,
-        ["r", table],
-        None,
-        None,
-        flips=False,
-        same=None,
-    )
+    runs = (["r", table], None, None)
+    said = refused("a has no options in questions", compare_runs, *runs, flips=False, same=None)
     export, score = re.findall(r"consilience (.*?)\.(?: Then|$)", said)
-    output(consilience, *shlex.split(export), *vary)
+    output(consilience, *shlex.split(export))
     output(consilience, *shlex.split(score))
-    assert (
-        cs.compare("r", "RUN").table.filter(metric="accuracy", over="all", kind="whole").height == 1
-    )
+    compared = cs.compare("r", "RUN").table
+    assert compared.filter(metric="accuracy", over="all", kind="whole").height == 1

@@ -16,6 +16,8 @@ from consilience.core.items import group_rows
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
+from consilience.options import parameters
+from consilience.options.commands import AskedOptions
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.layouts import (
@@ -115,10 +117,15 @@ def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) ->
         if len(both) == 2:
             without, asked = both[False], both[True]
             found = f"{without.label} has no options in {group}, and {asked.label} has some"
+            given, known = asked.record.get("options", {}), parameters(AskedOptions)
+            words = [str(given.get("suite") or asked.suite.name)]
+            for name in [name for name in given if name in known and name != "suite"]:
+                words += known[name].arguments(given[name])
+            todo = f"Write what was asked: consilience suite export {shlex.join(words)} --out "
             file = shlex.quote(str(without.record.get("answers_of", "FILE")))
-            suite = shlex.quote(asked.record.get("options", {}).get("suite") or asked.suite.name)
-            todo = f"""Write what was asked, with the options of the run: consilience suite export \
-{suite} --out PROMPTS.jsonl. Then: consilience score {file} --suite PROMPTS.jsonl --out RUN."""
+            todo += (
+                f"PROMPTS.jsonl. Then: consilience score {file} --suite PROMPTS.jsonl --out RUN."
+            )
             raise ConsilienceError(found, expected="options in both", todo=todo)
 
 

@@ -142,6 +142,9 @@ def summarize(
         metric, over, group, kind, level = key
         has_chance = metric in ("consistency", VIOLATIONS)
         chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
+        if metric == "corrected_consistency" and row["n_excluded"]:
+            unit = words.group if over == "mean" else words.item
+            meaning += f" ({row['n']:,} of {counted(row['n'] + row['n_excluded'], unit)})"
         rows.append(
             SummaryRow(
                 label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]

@@ -395,6 +395,10 @@ def test_what_stops_a_training_is_one_message(model_folder, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
         refused("several processes; expected one. Run the", train, spec, tmp_path / "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": False}, raising=False)
+        found = "--bf16 on a processor without instructions for it; expected a GPU"
+        refused(found, train, spec, tmp_path / "slow", bf16=True, device="cpu")
     with pytest.raises(ConsilienceError, match="seed-42: the loss is nan at step 1.*are complete"):
         train(spec, tmp_path / "nan", learning_rate=1e9, batch_size=2)
 

@@ -178,7 +178,10 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     assert steps == [2, 4, 6], "a third, two thirds and the end of 6 updates"
     assert_same_model(chat, place / "adapter", place / "model")
     assert len([*place.glob("*/*.safetensors")]) == 2
-    assert f"base_model: {chat}" in (place / "adapter" / "README.md").read_text()
+    card = (place / "adapter" / "README.md").read_text()
+    assert f"base_model: {chat}" in card and f"Consistency adapter of {chat}" in card
+    modes = {path.stat().st_mode & 0o777 for path in place.rglob("*.safetensors")}
+    assert modes == {0o644}
 
     def again(*args, **kwargs):
         raise AssertionError("trained again")

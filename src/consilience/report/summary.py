@@ -142,16 +142,17 @@ def summarize(
         metric, over, group, kind, level = key
         has_chance = metric in ("consistency", VIOLATIONS)
         chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
+        some_of = ""
         if metric == "corrected_consistency" and row["n_excluded"]:
             unit = words.group if over == "mean" else words.item
-            meaning += f" ({row['n']:,} of {counted(row['n'] + row['n_excluded'], unit)})"
+            some_of = f" ({row['n']:,} of {counted(row['n'] + row['n_excluded'], unit)})"
         rows.append(
             SummaryRow(
                 label=label, metric=metric, kind=kind, level=level, value=row["value"],  # type: ignore[arg-type]
                 low=row["low"], high=row["high"],
                 # the majority's place says nothing about that of a judge
                 baseline=NAN if metric in OF_JUDGES else majority.get(key, NAN),
-                meaning=meaning + some * (metric == "consistency" and kind == "whole"),
+                meaning=meaning + some * (metric == "consistency" and kind == "whole") + some_of,
                 chance=float(chance.get("value", NAN)), over=over, group=group,
             )
         )  # fmt: skip

@@ -243,12 +243,21 @@ def _train(folder: TrainingFolder, trainer: BatchTrainer, progress: Progress) ->
         trainer.train(resume_from_checkpoint=str(checkpoint) or None)
     best_step = trainer.state.best_global_step
     result = trainer.save(*[one for one in trainer.validations if one["step"] == best_step])
+    for path in folder.path.rglob("*.safetensors"):
+        path.chmod(0o644)  # safetensors makes them for their owner alone
     folder.write(finished=True, **result, history=trainer.state.log_history)
 
 
 def refuse_device(options: ImproveOptions | FinetuneOptions) -> None:
-    """Refuse a missing device, and several processes: a training has one device."""
-    find_device(options.device)
+    """Refuse a missing device, several processes, and ``--bf16`` that no instruction multiplies.
+
+    A training has one device. A torch that does not tell instructions passes.
+    """
+    device = find_device(options.device)
+    known: Any = getattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})()
+    if options.bf16 and device.type == "cpu" and not any(known[of] for of in known if "bf16" in of):
+        found = "--bf16 on a processor without instructions for it"
+        raise ConsilienceError(found, expected="a GPU", todo="Leave it out.")
     if get_int_from_env(["WORLD_SIZE"], 1) > 1:  # as torchrun and accelerate set it
         todo = "Run the command without `accelerate launch` or `torchrun`."
         raise ConsilienceError("several processes", expected="one", todo=todo)

@@ -34,6 +34,7 @@ from consilience.core.errors import (
 )
 from consilience.core.factors import linked_questions
 from consilience.core.items import Floats
+from consilience.core.provenance import versions
 from consilience.core.text import counted, listed
 from consilience.files.read import read_text
 from consilience.metrics.measure import measure
@@ -662,10 +663,12 @@ class ConsistencyTrainer(BatchTrainer):
         if self.options.lora_rank:
             adapted: Any = self.model
             config = adapted.peft_config["default"]
-            config.base_model_name_or_path = locate(self.options.model).base
+            base = config.base_model_name_or_path = locate(self.options.model).base
             config.target_modules = sorted(config.target_modules)  # a set has another order
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
             self.loaded.tokenizer.save_pretrained(folder / "adapter")
+            card = adapter_card(self.training, self.args.seed, base, self.loaded.kind)
+            (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
             "validation": {name: best[name] for name in (*VALIDATED, TIE_METRIC) if name in best},
             "checkpoint": {"step": best["step"], "updates": self.state.global_step},
@@ -684,6 +687,26 @@ def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
             return get_peft_model(model, adapters)
         except ValueError as error:  # such as Mamba
             raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
+
+
+PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
+"""The pipeline of transformers that loads a trained model, by its kind."""
+
+
+def adapter_card(training: Training, seed: int, base: str, kind: str) -> str:
+    """The card of an adapter: its base, how it was trained, and how it is loaded."""
+    options, version = training.options, versions()["consilience"]
+    return (
+        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
+        f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
+        f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
+        f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
+        f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
+        f"{options.epochs} epochs, seed {seed}. It loads on its base where peft is "
+        f"installed:\n\n```python\nfrom transformers import pipeline\n\n"
+        f'model = pipeline("{PIPELINES[kind]}", model="FOLDER")\n```\n\n'
+        "Without a network load the folder `model` beside it.\n"
+    )
 
 
 def plain_copy(model: Any) -> PreTrainedModel:

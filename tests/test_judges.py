@@ -62,6 +62,16 @@ def test_numbers_by_hand_are_in_the_summary(pairs, judge, expected):
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("judge", "low", "high"), [
+    # Of five pairs that all lean one way .025^(1/5) = .478; of none of five 1 - .478.
+    (first, 0.4782, 1), (last, -1, -0.4782), ("baseline:oracle", -0.5218, 0.5218),
+])  # fmt: skip
+def test_a_preference_without_exception_has_an_exact_interval(pairs, judge, low, high):
+    (row,) = (row for row in cs.evaluate(pairs, judge, vary=[ORDER]).summary.rows
+              if row.metric == "position_preference")  # fmt: skip
+    assert (row.low, row.high) == pytest.approx((low, high), abs=1e-4)
+
+
 def test_a_template_of_ones_own_has_a_slot_for_each_reply(pairs):
     """They are filled as shown; two slots are not for three options."""
     text, seen = r"chat:{question}\n[A] {option_1}\n[B] {option_2}", list[str]()

@@ -107,7 +107,7 @@ def read_labels(path: Path, verdicts: Verdicts) -> dict[Key, str]:
     for row in (row for row in rows if row["gold"]):
         of_item = [key for key in items.get(row["item"], ()) if row["group"] in ("", key[0])]
         names = verdicts.names[of_item[0]] if len(of_item) == 1 else {}
-        label = names.get(row["gold"])
+        label = names.get(row["gold"]) or names.get(row["gold"].upper())
         if not names:
             expected = "an item of the run, and its group where several have it"
             row.report(f"the item '{row['item']}'", "item", expected=expected)

@@ -739,5 +739,5 @@ def position_preference(grid: Grid) -> Tally | None:
         every += is_pair
     hits /= np.maximum(sizes, 1)
     n, scores = int(sizes.sum()), np.stack([hits, sizes > 0], axis=1)
-    tally = Tally(scores, grid.subjects, n, int(every.sum()) - n, is_proportion=False)
+    tally = Tally(scores, grid.subjects, n, int(every.sum()) - n)
     return tally if every.any() else None

@@ -66,7 +66,8 @@ class Number:
         """The bounds of its interval (``logit_interval``, of a difference ``difference_interval``).
 
         Where nothing varies there is none (NaN), with one exception: a proportion that is 0 or 1
-        has the exact binomial interval of 0 or n of n clusters. NaN too of fewer than two clusters.
+        has the exact binomial interval of 0 or n of n clusters. Where it may be negative, that of 0
+        is on both sides, and that of -1 is mirrored. NaN too of fewer than two clusters.
 
         Of a number above chance the lower bound is also that of one more item which agrees by
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
@@ -77,9 +78,11 @@ class Number:
             if len(self.by_group) < 2:
                 return difference_interval(value, error, clusters, bounds, level, reach=move)
             error = math.hypot(error, self.part * move, self.part * move)
-        is_end = min(abs(value), abs(value - 1)) <= TIE and error <= TIE and clusters > 1
+        is_end = min(abs(value), abs(abs(value) - 1)) <= TIE and error <= TIE and clusters > 1
         if self.is_proportion and is_end:
-            low, high = binomial_interval(round(value * clusters), clusters, level)
+            low, high = binomial_interval(round(abs(value) * clusters), clusters, level)
+            low = -high if bounds[0] < 0 and low == 0 else low
+            low, high = sorted(math.copysign(1, value) * end for end in (low, high))
         else:
             low, high = logit_interval(value, error, clusters, bounds, level)
         if self.lower is not None:

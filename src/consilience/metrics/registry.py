@@ -497,7 +497,7 @@ class Tally:
     without: Mapping[tuple[str, str], Tally | None] = field(default_factory=dict, repr=False)
     """That of the other phrasings, by the factor and the level that is left out."""
     has_own_phrasings: bool = False  # Whether other groups have other phrasings: of patterns
-    is_proportion: bool = True  # Whether hits are a part of the total, so 0 and 1 are its ends
+    is_proportion: bool = True  # Whether hits are a part of the total, so it ends at 0 and 1
 
     @classmethod
     def of_hits(cls, clusters: Clusters | None, hits: Bools, counted: Bools) -> Tally:

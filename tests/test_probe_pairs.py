@@ -470,7 +470,7 @@ def form_changes(run):
     grid = checked.views(relation, "strict")["tuples"].only_variants(firsts)
     first, second = ([list(forms)[at] for at in side] for side in grid.pairs.T)
     changes = differences.accuracy_changes(grid)
-    return pl.DataFrame({"first": first, "second": second, **changes})
+    return pl.DataFrame({"first": first, "second": second}).hstack(changes)
 
 
 @pytest.mark.parametrize("case", cases("pair_numbers"), ids=lambda case: case["case"])

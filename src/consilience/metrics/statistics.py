@@ -150,17 +150,19 @@ def sign_flips(differences: Sequence[Floats]) -> list[float]:
 
     All combinations of signs of the n units that differ are used if there are at most
     ``PERMUTATIONS``; p is then at least 2 / 2^n. Else random ones, among which the observed one
-    counts (Phipson and Smyth 2010). The order and the names of the units do not matter.
+    counts (Phipson and Smyth 2010). The order and the names of the units do not matter, nor which
+    run is the first: the sizes of the differences are sorted, and have the signs.
     """
-    moved = [np.sort(of[np.abs(of) > TIE * np.abs(of).max(initial=0)]) for of in differences]
+    sizes = [np.sort(np.abs(of)) for of in differences]
+    moved = [of[of > TIE * of.max(initial=0)] for of in sizes]
     few = [len(of) < PERMUTATIONS.bit_length() for of in moved]
     drawn = iter(_random_flips([of for of, is_few in zip(moved, few, strict=True) if not is_few]))
     tests = list[float]()
-    for of, is_few in zip(moved, few, strict=True):
+    for all_of, of, is_few in zip(differences, moved, few, strict=True):
         if is_few:
             signs = 1.0 - 2 * (np.arange(2 ** len(of))[:, None] >> np.arange(len(of)) & 1)
         sums = signs @ of if is_few else next(drawn)
-        extreme = int((np.abs(sums) >= abs(of.sum()) - TIE).sum())
+        extreme = int((np.abs(sums) >= abs(all_of.sum()) - TIE).sum())
         tests.append(extreme / len(sums) if is_few else (extreme + 1) / (len(sums) + 1))
     return tests
 

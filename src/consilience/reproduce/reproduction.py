@@ -26,6 +26,7 @@ from consilience.reproduce import (
     Recipe,
     Work,
     calum,
+    own_run,
     paper_numbers,
     pararel,
 )
@@ -244,6 +245,8 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
     recipes = [RECIPES[one] for one in SETS.get(name, {"names": [name]})["names"]]
     _refuse(options, recipes, work.added)
     needs = SETS[name]["needs"] if name in SETS else recipes[0].needs
+    for spec in work.added.values() if "ParaRel" in needs else ():
+        own_run(spec, "pararel")
     if "ParaRel" in needs and not options.dry_run:
         suite_folder("pararel", data_dir())  # raises where it is missing
     made = [make(recipe, work) for recipe in recipes]

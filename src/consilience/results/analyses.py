@@ -86,8 +86,8 @@ def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) 
     if table.is_empty():
         found = f"the suite '{suite.name}' does not say how its patterns differ"
         raise ConsilienceError(found, todo="Derive it: --derive.")
-    title = f"{suite.name}, protocol {protocol}: edits, in percent"
-    shown = frame_table(table, title, layouts.EDITS)
+    title = f"{run.label} on {suite.name} ({protocol}): edits, in percent"
+    shown = frame_table(table, title, layouts.EDITS, over=suite.words.units)
     return Output({"edits": table}, [shown], cautions=notes)
 
 
@@ -127,7 +127,8 @@ def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
     table = patterns.correlation_table(metrics)
     named = table.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
-    shown = [frame_table(named, "Over relations, times 100", layouts.ANALYSES)]
+    title = "Correlations over relations, times 100"
+    shown = [frame_table(named, title, layouts.ANALYSES, over="relations")]
     return Output({"correlations": table}, shown, cautions=notes)
 
 

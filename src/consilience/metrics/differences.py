@@ -30,7 +30,6 @@ from consilience.metrics.registry import DESCRIPTIONS, Grid, Tally, View
 from consilience.metrics.statistics import (
     LEVEL,
     NAN,
-    TIE,
     benjamini_hochberg,
     detectable_difference,
     difference_bounds,
@@ -238,18 +237,9 @@ def _flip_test(pairs: Sequence[Both], p: float) -> Test:
     With m subjects that changed p is at least 2^(1-m): all other subjects contribute by the totals
     or the chance level of others alone, which is no evidence of its own.
     """
-    changed = set[str]().union(*(_changed(*both) for both in pairs))
+    changed = set[str]().union(*(errors.changed(*both) for both in pairs))
     known = not math.isnan(Sums.of(pairs).difference)
     return Test(SUBJECTS, max(p, smallest_p(len(changed))) if known else NAN)
-
-
-def _changed(one: Tally, two: Tally) -> set[str]:
-    """The subjects that count otherwise in both runs; of a number above chance: agree otherwise."""
-    assert one.clusters is not None
-    moved = two.scores - one.scores
-    if one.sizes is not None and two.sizes is not None:
-        moved = (moved[:, :1] - moved[:, 1:]) + (two.sizes - one.sizes)[:, None]
-    return set(one.clusters.names[(np.abs(one.clusters.sums(moved)) > TIE).any(axis=1)])
 
 
 def _rows_over(

@@ -305,7 +305,7 @@ def pooled(terms: Terms, index: Index) -> Number:
         all(weight > 0 and tally.is_proportion for weight, tally in every),
         lower=lower,
         part=1 / max(1, clusters) if is_difference else 0.0,
-        move=_move((value + falls * (clusters - 1))[counted]) if is_difference else NAN,
+        move=_move((value + falls * (clusters - 1))[counted], terms) if is_difference else NAN,
         phrasings=_pooled_phrasings(terms, index) if is_known else None,
     )
 
@@ -361,10 +361,28 @@ def mean_value(tallies: Tallies, groups: Sequence[str], empty: float) -> float:
     return share_of(math.fsum(hits for hits, _, _ in parts), math.fsum(of for _, of, _ in parts))
 
 
-def _move(moves: Floats) -> float:
-    """How far items differ that differ at all: ``sum d^2 / sum |d|``; NaN where none does."""
+def changed(one: Tally, two: Tally) -> set[str]:
+    """The subjects that count otherwise in both runs; of a number above chance: agree otherwise."""
+    assert one.clusters is not None
+    moved = two.scores - one.scores
+    if one.sizes is not None and two.sizes is not None:
+        moved = (moved[:, :1] - moved[:, 1:]) + (two.sizes - one.sizes)[:, None]
+    return set(one.clusters.names[(np.abs(one.clusters.sums(moved)) > TIE).any(axis=1)])
+
+
+def _move(moves: Floats, terms: Terms) -> float:
+    """How far items differ that differ at all: ``sum d^2 / sum |d|``; NaN where none does.
+
+    NaN too where no item of a number above chance agrees otherwise: what others answer alone moves
+    its chance level, which does not show how far items may differ.
+    """
     size = float(np.nansum(np.abs(moves)))
-    return float(np.nansum(moves**2)) / size if size > TIE else NAN
+    (_, first), (_, second) = terms
+    both = [(of, second[group]) for group, of in first.items() if group in second]
+    is_known = all(of.clusters and of.sizes is not None for tallies in both for of in tallies)
+    if size <= TIE or (is_known and not any(changed(*tallies) for tallies in both)):
+        return NAN
+    return float(np.nansum(moves**2)) / size
 
 
 def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
@@ -421,7 +439,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     return Number(
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
-        part=part, move=_move(np.concatenate(moved)),
+        part=part, move=_move(np.concatenate(moved), terms) if is_difference else NAN,
         phrasings=_mean_phrasings(terms, groups, index, empty),
     )  # fmt: skip
 

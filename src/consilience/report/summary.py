@@ -144,7 +144,7 @@ def summarize(
         chance = values.get((f"chance_{metric}", *key[1:]), {}) if has_chance else {}
         some_of = ""
         if metric == "corrected_consistency" and row["n_excluded"]:
-            unit = words.group if over == "mean" else words.item
+            unit = words.group if over == "mean" else "pair"
             some_of = f" ({row['n']:,} of {counted(row['n'] + row['n_excluded'], unit)})"
         rows.append(
             SummaryRow(

@@ -253,7 +253,7 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     assert {("answer", "main"), ("correctness", "within questions")} <= effects
     for name, begins in (
         ("latex", "% needs"),
-        ("md", "* one: It is open which of order and paraphrase"),
+        ("md", "**What each factor changes"),
     ):
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
 

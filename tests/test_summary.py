@@ -224,12 +224,8 @@ def factors(rows):
     ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.2, 0.1, 0.3)],
      ["The order of the options (order) changes answers most: variants that differ in nothing else "
       "agree in 20.0 % of pairs."]),
-    ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)],
-     ["It is open which of order and paraphrase changes answers more: variants that differ in one "
-      "alone agree in 80.0 % and 90.0 % of pairs."]),
-    ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)],
-     ["It is open which of order and labels changes answers more: variants that differ in one alone "
-      "agree in 50.0 % and 50.0 % of pairs."]),
+    ([("paraphrase", 0.9, 0.8, 0.95), ("order", 0.8, 0.7, 0.85)], []),
+    ([("order", 0.5, 0.4, 0.6), ("labels", 0.5, 0.4, 0.6)], []),
     ([("order", 0.9, 0.85, 1.0), ("mine", 0.5, 0.4, 0.6)],
      ["The factor (mine) changes answers most: variants that differ in nothing else agree in 50.0 % of pairs."]),
     ([("order", 0.5, 0.4, 0.6), ("labels", math.nan, math.nan, math.nan)], []),

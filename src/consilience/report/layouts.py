@@ -590,7 +590,7 @@ def _by_view(
 
 
 def factor_verdict(views: Sequence[FactorTables]) -> list[str]:
-    """Which of several factors changes the answers most, a sentence a run."""
+    """Which of several factors clearly changes the answers most, a sentence a run."""
     return _by_view(views, _most_changed)
 
 
@@ -608,23 +608,20 @@ def _spread_notes(view: FactorTables) -> Iterator[str]:
 
 
 def _most_changed(view: FactorTables) -> Iterator[str]:
-    """The factors by the agreement of variants that differ in one alone, the lowest first.
+    """The factor with the lowest agreement of variants that differ in it alone.
 
-    One without an interval varies in too few items to be compared.
+    None if the interval of another one reaches its interval. One without an interval varies in too
+    few items to be compared.
     """
     rows = view.consistency.drop_nans("low").sort("value", maintain_order=True).to_dicts()
     if len(rows) < 2:
         return
     first, *others = rows
-    alike = [row for row in others if row["low"] <= first["high"]]
-    shares = " and ".join(f"{100 * row['value']:.1f} %" for row in (first, *alike))
+    if any(row["low"] <= first["high"] for row in others):
+        return
     change = FACTORS.get(first["factor"], "the factor").partition(":")[0]
     what = f"{change[0].upper()}{change[1:]} ({first['factor']}) changes answers most: variants "
-    what += "that differ in nothing else"
-    if alike:
-        both = " and ".join(row["factor"] for row in (first, *alike))
-        what = f"It is open which of {both} changes answers more: variants that differ in one alone"
-    yield f"{what} agree in {shares} of pairs."
+    yield f"{what}that differ in nothing else agree in {100 * first['value']:.1f} % of pairs."
 
 
 RULES: Columns = {

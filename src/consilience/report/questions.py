@@ -16,6 +16,7 @@ import polars as pl
 from consilience.core.factors import Design
 from consilience.core.text import visible
 from consilience.report.layouts import SPECIAL_TOKENS
+from consilience.runs.run import USER
 from consilience.types import Suite
 
 WRONG, RIGHT, ELSEWHERE, NONE, LEFT_OUT = range(5)
@@ -100,7 +101,7 @@ def question_data(
     asked: dict[str, dict[tuple[str, str], Prompt]] = {}
     for group, item, variant, parts, choices in queries.select(*KEY, "input", "choices").rows():
         if (group, item) in items and variant in places[group]:
-            lines = [line for part in parts for line in part.split("\n")]
+            lines = [line for part in parts for line in part.removeprefix(USER).split("\n")]
             of_lines = tuple(texts[line] for line in lines)
             items[group, item][PROMPTS][places[group][variant]] = sent[of_lines]
             asked.setdefault(variant, {})[group, item] = lines, *_options(lines, choices or ())

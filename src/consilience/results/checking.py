@@ -28,7 +28,7 @@ from consilience.options.commands import ScoreOptions
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.table import Column, Kind, Output, Table, frame_table
 from consilience.results.comparing import Common, named_alike
-from consilience.runs.run import Run
+from consilience.runs.run import USER, Run
 
 THEIRS = "column "  # Before the name of a column of the file, among ours
 INSIDE = ("doc.", "metadata.", "vars.")  # Where logs have what their programs do not name
@@ -168,7 +168,7 @@ class Checked:
         texts = {of.removeprefix(THEIRS): self.cells[of] for of in own}
         if self.form == RUN and self.made:
             queries = self.made.queries
-            lines = queries["input"].explode().str.split("\n").explode().str.replace("^user: ", "")
+            lines = queries["input"].explode().str.strip_prefix(USER).str.split("\n").explode()
             every = {"item": queries["item"], "gold": queries["gold"], "line of a prompt": lines}
             texts = {of: one.drop_nulls().hash() for of, one in every.items()}
         return {of: one.drop_nulls().unique() for of, one in texts.items()}

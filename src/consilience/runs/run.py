@@ -169,9 +169,12 @@ class Run:
         rows = self.queries
         if items is not None:
             rows = rows.join(items, on=["group", "item"], how="semi", maintain_order="left")
-        columns = rows.select("group", "item", "variant", pl.col("input").list.join("\n"))
+        text = pl.col("input").list.join("\n").str.strip_prefix(USER)
+        columns = rows.select("group", "item", "variant", text)
         return {row[:3]: row[3] for row in columns.iter_rows()}
 
+
+USER = "user: "  # Before the text of a chat at a server, in ``input``
 
 NOT_COMPARED = ("out", "device", "base_url", "api_key_env", "max_requests", "concurrency")
 """Options that say where and how fast a run is asked, not what."""

@@ -115,6 +115,10 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
     assert "left out: 1 item of which not exactly one option is right" in result.notes
     write(path, [row("a", "x", model="m")])
     refused("no answers of 'n'; expected m", cs.score, path, model="n")
+    write(path, [row("a", "x", model=name) for name in ("org/m", "org/n")])
+    assert cs.score(path, model="n").answers.height == 1
+    write(path, [row("a", "x", model=name) for name in ("org/m", "us/m")])
+    refused("the answers of 2 models: org/m and us/m. Name one: ", cs.score, path, model="m")
     (tmp_path / "t.jsonl").write_text('{"item": "a", "gold": "x", "answer": "x"}\n{"item": "a\n')
     refused("t.jsonl:2: not JSON", cs.score, tmp_path / "t.jsonl")
 

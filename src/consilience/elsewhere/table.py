@@ -112,8 +112,9 @@ class Table:
     def of_parts(
         cls, parts: Iterable[pl.DataFrame], where: str, fields: Mapping[str, str], model: str | None
     ) -> Table:
-        """``fields``: of factors and of others. ``model``: which one, where a file has several."""
-        kept, models, left_out, size = list[pl.DataFrame](), set[str](), Counter[str](), 0
+        """``fields``: of factors and of others. ``model``: which one, also by what follows a /."""
+        kept, models, chosen = list[pl.DataFrame](), set[str](), set[str]()
+        left_out, size = Counter[str](), 0
         known, texts = ("group", *NEEDED, "model", "prompt", "left_out"), selectors.string()
         lacks = [
             pl.when(pl.col(of).is_null()).then(pl.lit(f"rows without '{of}'")) for of in NEEDED
@@ -128,7 +129,10 @@ class Table:
             models.update(rows["model"].drop_nulls().unique())
             group = pl.col("group").fill_null("questions")
             rows = rows.with_columns(pl.coalesce("left_out", *lacks), group)
-            rows = rows.filter(pl.col("model").fill_null(model or "") == model) if model else rows
+            if model:
+                own = pl.col("model").fill_null(model)
+                rows = rows.filter((own == model) | own.str.ends_with(f"/{model}"))
+                chosen.update(rows["model"].drop_nulls().unique())
             left_out.update(rows["left_out"].drop_nulls())
             rows = rows.filter(pl.col("left_out").is_null()).drop("left_out", "model")
             size += int(rows["prompt"].estimated_size())
@@ -142,7 +146,7 @@ class Table:
             found = "; ".join([f"no answers of '{model}'" if model else "no answers", *notes])
             expected = listed(sorted(models)) if model else "rows with item, gold and answer"
             raise ConsilienceError(found, expected=expected, where=where)
-        refuse_several(models if model is None else (), where)
+        refuse_several(models if model is None else chosen, where)
         whole = pl.concat(kept, how="diagonal")
         whole = whole.select(of for of in whole.columns if whole[of].null_count() < len(whole))
         factors = {of: name for of, name in fields.items() if of not in COLUMNS}
@@ -153,7 +157,9 @@ def refuse_several(models: Iterable[str], where: str) -> None:
     """Raise for several models."""
     if len(names := sorted(models)) > 1:
         found = f"the answers of {len(names)} models: {listed(names)}"
-        todo = f"Name one: consilience score {where} --model {names[0]} --out RUN."
+        todo = (
+            f"Name one: consilience score {where} --model {names[0]} --out RUN. Or name its files."
+        )
         raise ConsilienceError(found, where=where, todo=todo)
 
 
@@ -308,7 +314,7 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
     if len(again):
         first = again.sort("place", "variant_index")["item"][0]
         found = f"{len(again):,} rows of queries that have several, such as of '{first}'"
-        expected = "one for each item and variant"
+        expected = "one for each item and variant: of two logs of one task and model, name one"
         raise ConsilienceError(found, expected=expected, where=table.where, todo=TO_CHECK)
     number = rows["place"].cast(pl.UInt64) * 2**32 + rows["variant_index"].cast(pl.UInt64)
     at = number.arg_sort()

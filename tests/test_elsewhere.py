@@ -118,7 +118,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
     write(path, [row("a", "x", model=name) for name in ("org/m", "org/n")])
     assert cs.score(path, model="n").answers.height == 1
     write(path, [row("a", "x", model=name) for name in ("org/m", "us/m")])
-    refused("the answers of 2 models: org/m and us/m. Name one: ", cs.score, path, model="m")
+    refused("the answers of 2 models: org/m, us/m. Name one: ", cs.score, path, model="m")
     (tmp_path / "t.jsonl").write_text('{"item": "a", "gold": "x", "answer": "x"}\n{"item": "a\n')
     refused("t.jsonl:2: not JSON", cs.score, tmp_path / "t.jsonl")
 

@@ -165,7 +165,11 @@ class Work:
         options = ProbeOptions(
             model=spec, out=out, device=self.options.device, **{"suite": "pararel", **more}
         )
-        if run := own_run(spec, options.suite):
+        if (Path(spec) / "run.json").is_file():
+            if (suite := (run := Run.open(spec)).suite.name) != options.suite:
+                todo = f"Ask the model again: --suite {options.suite}."
+                found, known = f"a run of {suite}", {"expected": options.suite, "where": spec}
+                raise ConsilienceError(found, **known, todo=todo, kind="usage")
             made: CountedRun | None = self.once(spec, lambda: count_run(run))
         else:
             made = self.call("probe", probe, options)
@@ -187,18 +191,6 @@ class Work:
     @property
     def missing(self) -> dict[str, str]:
         return {row: f"unavailable: {'; '.join(why)}" for row, why in self.reasons.items()}
-
-
-def own_run(spec: str, suite: str) -> Run | None:
-    """The run that a user has in a folder, None for a model; one of another suite raises."""
-    if not (Path(spec) / "run.json").is_file():
-        return None
-    if (own := (run := Run.open(spec)).suite.name) != suite:
-        todo = f"Ask the model again: --suite {suite}."
-        raise ConsilienceError(
-            f"a run of {own}", expected=suite, where=spec, todo=todo, kind="usage"
-        )
-    return run
 
 
 def in_percent(row: Mapping[str, Any], unit: str = "") -> Measured:

@@ -26,12 +26,9 @@ from consilience.reproduce import (
     Recipe,
     Work,
     calum,
-    own_run,
     paper_numbers,
     pararel,
 )
-from consilience.suites import suite_folder
-from consilience.suites.question_suites import data_dir
 
 
 def claims(recipe: Recipe, work: Work) -> Numbers:
@@ -245,10 +242,6 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
     recipes = [RECIPES[one] for one in SETS.get(name, {"names": [name]})["names"]]
     _refuse(options, recipes, work.added)
     needs = SETS[name]["needs"] if name in SETS else recipes[0].needs
-    for spec in work.added.values() if "ParaRel" in needs else ():
-        own_run(spec, "pararel")
-    if "ParaRel" in needs and not options.dry_run:
-        suite_folder("pararel", data_dir())  # raises where it is missing
     made = [make(recipe, work) for recipe in recipes]
     numbers = pl.concat(of for _, of in made)
     shown: list[Table | str] = [table for table, _ in made]

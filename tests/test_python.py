@@ -183,7 +183,7 @@ def test_every_command_is_a_function_that_the_guide_names():
 
 
 def test_values_are_shown_on_one_screen(result, tmp_path):
-    """At most 30 lines of 100 characters, as a terminal breaks them."""
+    """At most 24 lines of 100 characters, as a terminal breaks them."""
     run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", out=tmp_path / "run")
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [
@@ -197,7 +197,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
     ]  # fmt: skip
     for value in values:
         lines = [len(line) // 100 + 1 for line in repr(value).splitlines()]
-        assert sum(lines) <= 30, repr(value)[:300]
+        assert sum(lines) <= 24, repr(value)[:300]
 
 
 def test_every_function_takes_a_result_as_a_run(tmp_path):

@@ -493,6 +493,11 @@ class Output(Displayed):
     def output(self) -> Output:
         return self
 
+    def __repr__(self) -> str:
+        """The verdict and the first table."""
+        first = self.tables_shown()[: 1 + bool(self.verdict)]
+        return "\n\n".join(map(table_text, first))
+
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints."""
         tables = {name: table.to_dicts() for name, table in self.tables.items()}

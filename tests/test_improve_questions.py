@@ -180,6 +180,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     assert len([*place.glob("*/*.safetensors")]) == 2
     card = (place / "adapter" / "README.md").read_text()
     assert f"base_model: {chat}" in card and f"Consistency adapter of {chat}" in card
+    assert "More Information Needed" not in card
     modes = {path.stat().st_mode & 0o777 for path in place.rglob("*.safetensors")}
     assert modes == {0o644}
 

@@ -171,20 +171,18 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 
 
 def language_rows(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The headline numbers of each language and of each two; nothing of one language."""
+    """The headline numbers of each language, then of each two; nothing of one language."""
     is_shown = pl.col("metric").is_in([*HEADLINES]) & (pl.col("over") != "group")
-    first, is_pair = pl.int_range(pl.len()).min().over("metric"), pl.col("level").str.contains("/")
-    return metrics.filter(is_shown, kind="language").sort(first, is_pair, maintain_order=True)
+    is_pair = pl.col("level").str.contains("/")
+    return metrics.filter(is_shown, kind="language").sort(is_pair, maintain_order=True)
 
 
 def form_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The headline numbers of each form and the accuracy of the original one, by group."""
+    """The headline numbers of each form, and the accuracy of the original one."""
     kind, metric = pl.col("kind"), pl.col("metric")
     is_shown = (kind == "form") & metric.is_in([*HEADLINES])
     is_shown |= (kind == "whole") & (metric == "accuracy")
-    first = pl.int_range(pl.len()).min().over("group")
-    shown = rows.filter(is_shown, over="group").sort(first, maintain_order=True)
-    return shown.with_columns(kind=pl.lit("form"))
+    return rows.filter(is_shown, over="group").with_columns(kind=pl.lit("form"))
 
 
 def item_table(items: pl.DataFrame, title: str) -> Table:

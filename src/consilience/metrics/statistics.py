@@ -51,10 +51,8 @@ def logit_interval(
     if not (0 < share < 1 and error > TIE and clusters > 1):
         return NAN, NAN
     reach = -stdtrit(clusters - 1, (1 - level) / 2) * error / width / (share * (1 - share))
-    middle = logit(share)
-    return least + width * float(expit(middle - reach)), least + width * float(
-        expit(middle + reach)
-    )
+    low, high = (float(expit(logit(share) + end)) for end in (-reach, reach))
+    return least + width * low, least + width * high
 
 
 def difference_interval(
@@ -107,6 +105,8 @@ FEW = 6  # With fewer clusters no permutation test can reach p < 0.05
 
 PERMUTATIONS = 9999  # The number of random permutations; all are used if there are fewer
 
+MOST_EXACT = PERMUTATIONS.bit_length() - 1  # Units of which no more combinations of signs exist
+
 CACHED = 2**16
 """About how many numbers are computed at once, so that they fit the processor's cache."""
 
@@ -155,7 +155,7 @@ def sign_flips(differences: Sequence[Floats]) -> list[float]:
     """
     sizes = [np.sort(np.abs(of)) for of in differences]
     moved = [of[of > TIE * of.max(initial=0)] for of in sizes]
-    few = [len(of) < PERMUTATIONS.bit_length() for of in moved]
+    few = [len(of) <= MOST_EXACT for of in moved]
     drawn = iter(_random_flips([of for of, is_few in zip(moved, few, strict=True) if not is_few]))
     tests = list[float]()
     for all_of, of, is_few in zip(differences, moved, few, strict=True):

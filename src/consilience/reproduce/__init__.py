@@ -168,8 +168,10 @@ class Work:
         if (Path(spec) / "run.json").is_file():
             if (suite := (run := Run.open(spec)).suite.name) != options.suite:
                 todo = f"Ask the model again: --suite {options.suite}."
-                found, known = f"a run of {suite}", {"expected": options.suite, "where": spec}
-                raise ConsilienceError(found, **known, todo=todo, kind="usage")
+                found = f"a run of {suite}"
+                raise ConsilienceError(
+                    found, expected=options.suite, where=spec, todo=todo, kind="usage"
+                )
             made: CountedRun | None = self.once(spec, lambda: count_run(run))
         else:
             made = self.call("probe", probe, options)

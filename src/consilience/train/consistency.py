@@ -667,7 +667,7 @@ class ConsistencyTrainer(BatchTrainer):
             config.target_modules = sorted(config.target_modules)  # a set has another order
             adapted.save_pretrained(folder / "adapter", save_embedding_layers=False)
             self.loaded.tokenizer.save_pretrained(folder / "adapter")
-            card = adapter_card(self.training, self.args.seed, base, self.loaded.kind)
+            card = adapter_card(self.training, base)
             (folder / "adapter" / "README.md").write_text(card, encoding="utf-8")
         return {
             "validation": {name: best[name] for name in (*VALIDATED, TIE_METRIC) if name in best},
@@ -689,22 +689,23 @@ def with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
             raise ConsilienceError(str(error), todo="Use --lora-rank 0.") from error
 
 
-PIPELINES = {"masked": "fill-mask", "causal": "text-generation"}
-"""The pipeline of transformers that loads a trained model, by its kind."""
+PIPELINES = {False: "fill-mask", True: "text-generation"}
+"""The pipeline of transformers that loads a trained model, by whether questions trained it."""
 
 
-def adapter_card(training: Training, seed: int, base: str, kind: str) -> str:
+def adapter_card(training: Training, base: str) -> str:
     """The card of an adapter: its base, how it was trained, and how it is loaded."""
     options, version = training.options, versions()["consilience"]
+    task = PIPELINES[training.asks_questions]
     return (
-        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {PIPELINES[kind]}\n"
+        f"---\nbase_model: {base}\nlibrary_name: peft\npipeline_tag: {task}\n"
         f"tags:\n- consilience\n- lora\n---\n\n# Consistency adapter of {base}\n\n"
         f"LoRA of rank {options.lora_rank}, trained with consilience {version} to give one answer "
         f"however a question is asked: suite {training.suite.name}, loss {options.loss} "
         f"(weight {options.weight:g}), learning rate {options.learning_rate:g}, "
-        f"{options.epochs} epochs, seed {seed}. It loads on its base where peft is "
+        f"{options.epochs} epochs, seed {options.seed}. It loads on its base where peft is "
         f"installed:\n\n```python\nfrom transformers import pipeline\n\n"
-        f'model = pipeline("{PIPELINES[kind]}", model="FOLDER")\n```\n\n'
+        f'model = pipeline("{task}", model="FOLDER")\n```\n\n'
         "Without a network load the folder `model` beside it.\n"
     )
 

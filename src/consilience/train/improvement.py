@@ -30,6 +30,7 @@ from consilience.runs.folder import default_folder
 from consilience.suites.questions import Questions
 from consilience.train import TrainingFolder, refuse_device
 from consilience.train.consistency import (
+    PIPELINES,
     SAMPLE_SEED,
     TIE_METRIC,
     Training,
@@ -249,10 +250,7 @@ def improvement(
     suite, model, checkpoint = runs["before"].suite, Path(facts["model"]), facts["checkpoint"]
     updates = f"{checkpoint['step']} of {counted(checkpoint['updates'], 'update')}"
     paths = f"before={folder / 'before'} after={model.with_name('after')}"
-    base, task = (
-        locate(options.model).base,
-        "text-generation" if suite.words.is_pooled else "fill-mask",
-    )
+    base, task = locate(options.model).base, PIPELINES[suite.words.is_pooled]
     adapter = [f"Its adapter, where {base} is or can be fetched: {model.with_name('adapter')}"]
     shown: list[Table | str] = [
         comparison_table(compared, suite),

@@ -373,8 +373,8 @@ def changed(one: Tally, two: Tally) -> set[str]:
 def _move(moves: Floats, terms: Terms) -> float:
     """How far items differ that differ at all: ``sum d^2 / sum |d|``; NaN where none does.
 
-    NaN too where no item of a number above chance agrees otherwise: what others answer alone moves
-    its chance level, which does not show how far items may differ.
+    NaN too if no item of a number above chance agrees more or less often than before: only the
+    chance level differs then, which does not show how far items may differ.
     """
     size = float(np.nansum(np.abs(moves)))
     (_, first), (_, second) = terms

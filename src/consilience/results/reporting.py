@@ -57,7 +57,7 @@ def report(
             written += save_table(titled, folder, name)
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]
-    record = record_of(runs=[str(run.path) for run in runs])
+    record = record_of(runs=[run.where for run in runs])
     return Output(shown=paths, cautions=page.cautions, facts={"run": record, "files": paths})
 
 

@@ -474,6 +474,9 @@ class Displayed:
         return visible("\n".join(map(as_markdown, self.output().tables_shown())))
 
 
+SCREEN = 22  # Lines of a result that Python prints
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Output(Displayed):
     """What a command found."""
@@ -494,9 +497,9 @@ class Output(Displayed):
         return self
 
     def __repr__(self) -> str:
-        """The verdict and the first table."""
-        first = self.tables_shown()[: 1 + bool(self.verdict)]
-        return "\n\n".join(map(table_text, first))
+        """What a command shows, as far as it fits a screen."""
+        lines = "\n\n".join(map(table_text, self.tables_shown())).splitlines()
+        return "\n".join(lines[:SCREEN] + ["..."] * (len(lines) > SCREEN))
 
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from consilience.app.command import Group
+from consilience.app.process import program
 from consilience.authoring.checks import CHECKS
-from consilience.cli import program
 from consilience.options import parameters
 from consilience.options.commands import ProbeOptions
 

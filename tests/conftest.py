@@ -381,14 +381,14 @@ def consilience(monkeypatch, tmp_path):
 
 def run_command(*arguments):
     """``run_command("probe", ...)``: exit status, standard output, standard error."""
-    from consilience import cli
+    from consilience.app import process
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     status = 0
     argv = patch.object(sys, "argv", ["consilience", *map(str, arguments)])
     with argv, redirect_stdout(out), redirect_stderr(err):
         try:
-            cli.main()
+            process.run()
         except SystemExit as stop:
             status = stop.code or 0
     return status, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()

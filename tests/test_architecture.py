@@ -9,15 +9,14 @@ import click
 import pytest
 
 from conftest import ROOT
-from consilience import cli
+from consilience.app import process
 from consilience.options import OutputOptions, parameters
 
 SOURCE = ROOT / "src" / "consilience"
 LAYERS = [
-    "core", "files", "types", "endpoints suites metrics", "options", "runs", "models", "plans",
-    "analysis", "report", "authoring", "probing elsewhere", "results train",
-    "gating study publish reproduce", "testing app", "callbacks inspect pytest_plugin", "__init__",
-    "commands", "cli", "__main__",
+    "core", "files options __init__", "types endpoints", "models metrics suites runs",
+    "plans analysis", "report", "authoring probing elsewhere", "results train inspect publish",
+    "gating study reproduce callbacks", "testing app", "pytest_plugin __main__",
 ]  # fmt: skip
 """Packages and modules; each imports from earlier layers only."""
 
@@ -91,7 +90,7 @@ def test_a_command_is_its_options_and_one_call():
     """Nothing else is imported before it is called, so that its help needs no library."""
     used = {
         node.module
-        for node in tree(SOURCE / "commands.py").body
+        for node in tree(SOURCE / "app" / "commands.py").body
         if isinstance(node, ast.ImportFrom) and node.module.startswith("consilience")
     }
     light = {"consilience.app.command", "consilience.core.errors", "consilience.options"}
@@ -124,7 +123,7 @@ def test_the_project_keeps_to_its_budget():
         packages[parts[0] if len(parts) > 1 else "modules"] += lines([path])
     assert set(budget["lines"]) == set(packages), "a package without a budget, or none of that name"
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    commands = [*options_of(cli.program())]
+    commands = [*options_of(process.program())]
     sizes = {
         "source": packages.total(),
         "files": len(FILES),

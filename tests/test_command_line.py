@@ -16,7 +16,7 @@ import consilience as cs
 from checks import output, refusal
 from conftest import ROOT, cases
 from consilience.app import console
-from consilience.cli import program
+from consilience.app.process import program
 from consilience.core import provenance
 from consilience.options import parameters
 from consilience.options.commands import ProbeOptions
@@ -34,13 +34,13 @@ def test_help_and_usage_errors_import_no_library():
     light += [(*words, "--help") for words in ALL]
     code = f"""if True:
         import contextlib, io, sys
-        from consilience import cli
+        from consilience.app import process
         for arguments in {light!r}:
             sys.argv = ["consilience", *arguments]
             text = io.StringIO()
             with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
                 with contextlib.suppress(SystemExit):
-                    cli.main()
+                    process.run()
             assert text.getvalue(), arguments
         print(*[name for name in {HEAVY!r} if name in sys.modules])
     """
@@ -412,7 +412,7 @@ def test_a_half_downloaded_model_is_one_message(consilience, model_folder, tmp_p
 
 
 def test_a_bug_of_ours_is_status_1_with_a_traceback():
-    code = "import sys\nfrom consilience import cli\nfrom consilience.authoring import checks as named_suites\nsys.argv = ['c', 'suite', 'list']\nnamed_suites.suites = None\ncli.main()"
+    code = "import sys\nfrom consilience.app import process\nfrom consilience.authoring import checks as named_suites\nsys.argv = ['c', 'suite', 'list']\nnamed_suites.suites = None\nprocess.run()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, "Traceback" in run.stderr) == (1, True)
 

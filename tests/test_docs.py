@@ -20,7 +20,7 @@ import consilience as package
 from checks import output, refusal
 from conftest import ROOT, real_data
 from consilience import load_suite
-from consilience.cli import program
+from consilience.app.process import program
 from consilience.metrics import statistics
 from consilience.results import evaluation
 from pair_builders import save_classifier

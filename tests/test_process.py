@@ -107,7 +107,7 @@ def test_ctrl_c_while_the_command_is_being_loaded(tmp_path):
 
 SIGNALLED = """
 import atexit, json, os, signal, sys
-from consilience import cli
+from consilience.app import process
 from consilience.authoring import checks as named_suites
 
 real = named_suites.suites.data_dir
@@ -127,7 +127,7 @@ def run(when, hang_up, names):
         named_suites.suites.data_dir = data_dir
     else:
         atexit.register(send)
-    cli.command()
+    process.run_process()
 
 cases, sys.argv = json.loads(sys.argv[1]), ["consilience", "suite", "list"]
 for case in cases:
@@ -159,7 +159,7 @@ def test_a_process_with_torch_ends_at_once_and_whole(arguments, status):
     code = (
         "import atexit, sys\nsys.modules['torch'] = sys\natexit.register(print, 'at the end')\n"
         f"sys.argv = ['consilience', *{arguments!r}]\n"
-        "from consilience.cli import command\ncommand()\nprint('Python frees torch')\n"
+        "from consilience.app.process import run_process\nrun_process()\nprint('Python frees torch')\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.splitlines()[-1]) == (status, "at the end")
@@ -198,7 +198,7 @@ def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilien
 
 # Without the extra ``models`` (torch, transformers): what needs no model works, the rest says so.
 
-MODULES = "metrics.measure report.page report.table suites cli"
+MODULES = "metrics.measure report.page report.table suites app.process"
 
 WITHOUT_MODELS = f"""if True:
     import importlib, json, sys
@@ -218,7 +218,7 @@ WITHOUT_MODELS = f"""if True:
     for module in {MODULES.split()}:
         importlib.import_module(f"consilience.{{module}}")
         assert not Absent.wanted, (module, Absent.wanted)
-    from consilience.cli import main
+    from consilience.app.process import run as main
 
     for arguments in json.loads(sys.argv[1]):
         sys.argv[1:] = arguments

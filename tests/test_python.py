@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 import consilience as cs
 from checks import output, refused
 from conftest import ROOT
-from consilience import cli
+from consilience.app import process
 from consilience.testing import Answers, assert_consistent
 from pair_builders import save_classifier, write_pairs
 from test_functions import PORTS
@@ -175,7 +175,7 @@ def names(group, before=""):
 
 
 def test_every_command_is_a_function_that_the_guide_names():
-    assert {*names(cli.program())} == {*FUNCTIONS}
+    assert {*names(process.program())} == {*FUNCTIONS}
     guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     for name in " ".join(FUNCTIONS.values()).split():
         assert callable(getattr(cs, name))
@@ -224,7 +224,7 @@ def test_help_shows_the_functions_first():
     assert parameters["run"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-CALLS = """from consilience.commands import improve, write_report; from consilience.results.evaluation import evaluate
+CALLS = """from consilience.app.commands import improve, write_report; from consilience.results.evaluation import evaluate
 improve(model="m", suite="mini", out="runs/x")
 improve(model="m", suite="mini", modle="x")
 improve(model="m", suite=3)
@@ -239,7 +239,9 @@ write_report("a", "page.html", "figures")
 
 def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     """Of the modules that declare it; all others are left out, because they take a minute."""
-    names = "commands app/command options/__init__ core/errors options/commands results/evaluation"
+    names = (
+        "app/commands app/command options/__init__ core/errors options/commands results/evaluation"
+    )
     modules = [ROOT / "src" / "consilience" / f"{name}.py" for name in names.split()]
     (tmp_path / "calls.py").write_text(CALLS)
     command = [sys.executable, "-m", "mypy", "--follow-imports=skip", "--cache-dir", tmp_path]

@@ -154,7 +154,7 @@ def test_a_run_without_all_groups_is_not_complete(studied):
 
 def test_status_starts_without_torch_and_is_a_document(studied, consilience):
     study, _ = studied
-    code = "import sys; sys.modules['torch'] = None; from consilience.cli import main; main()"
+    code = "import sys; sys.modules['torch'] = None; from consilience.app.process import run; run()"
     command = [sys.executable, "-c", code, "study", "status", study.file]
     assert b"oracle/good    complete" in subprocess.check_output(command)
     row = json.loads(consilience("study", "status", study.file, "--json")[1])["runs"][1]
@@ -265,7 +265,7 @@ import study_workers
 from consilience.study import running
 if __name__ == "__main__":
     running.ask = study_workers.sleeps
-    from consilience.cli import main
+    from consilience.app.process import run as main
     sys.argv = ["consilience", "study", "run", "s.toml"]
     main()
 """

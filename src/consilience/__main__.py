@@ -1,6 +1,6 @@
 """``python -m consilience``."""
 
-from consilience.cli import command
+from consilience.app.process import run_process
 
 if __name__ == "__main__":
-    command()
+    run_process()

@@ -21,7 +21,6 @@ from consilience.core.items import Choice, Floats
 from consilience.metrics.errors import estimates
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import Clusters, Grid, Tally
-from consilience.plans.questions import NOT_THE_GOLD
 from consilience.runs.run import Run
 
 Choices = Sequence[Choice]
@@ -91,7 +90,7 @@ def reread(answers: pl.DataFrame, rule: str) -> pl.DataFrame:
         at, answer, reason = read_by(rule, reply, choices, labels)
         is_wrong = len(choices) == 1 and reason == free_text.NO_CHOICE
         answer = answer if at is None else choices[at].text
-        return answer, at, NOT_THE_GOLD if is_wrong else reason or None
+        return answer, at, free_text.NOT_THE_GOLD if is_wrong else reason or None
 
     names, rows = ("answer", "option", "unmatched"), list[Sequence[object]]()
     columns = answers.select("choices", "text", "shown", "gold_option", *names)
@@ -155,7 +154,7 @@ def rule_tables(run: Run) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     readings = [of.select(READING).to_series() for of in replies]
     differ = np.stack([of.ne_missing(readings[0]) for of in readings])
     other = np.any([(of != readings[0]).fill_null(value=False) for of in readings], axis=0)
-    is_read = pl.col("unmatched").fill_null(NOT_THE_GOLD) == NOT_THE_GOLD
+    is_read = pl.col("unmatched").fill_null(free_text.NOT_THE_GOLD) == free_text.NOT_THE_GOLD
     read = np.stack([of.select(is_read).to_series() for of in replies])
     rules = pl.DataFrame({
         "rule": [*tables], **accuracy.to_dict(),

@@ -172,6 +172,7 @@ OPEN_RULE = "contains"  # Of open questions where none is named: models answer t
 DEFAULT_RULES = f"{OPEN_RULE} for open questions, else {DEFAULT_RULE}"
 REGEX = "regex:"  # What a rule with a pattern of its own begins with
 NO_CHOICE = "matches no choice"  # The reason where a reply is none of the choices
+NOT_THE_GOLD = "not the gold"  # The reason where the only choice is the gold
 SECONDS = 2.0  # Seconds that a pattern of a user may search an answer
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in (
     Rule(DEFAULT_RULE, lambda text: ("", _line(text), "")),

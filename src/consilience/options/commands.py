@@ -207,14 +207,6 @@ class ProbeOptions(AskedOptions):
     def loading(self) -> Loading:
         return Loading(self.device, self.dtype, self.trust_remote_code, self.adapter)
 
-    def check_connection(self) -> None:
-        """Raise for options of models behind a URL that do not fit the model."""
-        if (connection := self.connection) is not None:
-            from consilience.endpoints.client import base_url_of, key_of
-
-            base_url_of(connection)
-            key_of(connection)
-
     @property
     def connection(self) -> Connection | None:
         """How a model behind a URL is reached; None for a model that runs here."""

@@ -56,5 +56,9 @@ def refuse_other_options(options: ProbeOptions, suite: Suite | Questions | None 
 
 def plan_of(options: ProbeOptions, suite: Suite | Questions | None = None) -> Plan:
     """What ``probe`` asks with these options; ``suite``: in place of the named one."""
-    options.check_connection()
+    if (connection := options.connection) is not None:
+        from consilience.endpoints.client import base_url_of, key_of
+
+        base_url_of(connection)
+        key_of(connection)
     return PLANS[refuse_other_options(options, suite)](options, suite)

@@ -28,6 +28,7 @@ from consilience.core.free_text import (
     DEFAULT_RULE,
     DEFAULT_RULES,
     NO_CHOICE,
+    NOT_THE_GOLD,
     OPEN_RULE,
     RULES,
     Rule,
@@ -506,7 +507,6 @@ which the answers of other variants are compared, and ``option`` is null. ``choi
 text was compared with: a list in JSON, for each option in the order in which it was shown, or for
 the gold, of its label, empty for none, and its texts.
 """
-NOT_THE_GOLD = "not the gold"  # In ``unmatched``: what was found is not the gold
 
 
 def choices_of(prompt: Prompt, question: Question) -> str:

@@ -93,12 +93,8 @@ def test_the_task_of_the_guide_comes_back_as_it_shows(consilience, tmp_path, mon
     page = (ROOT / "docs" / "elsewhere.md").read_text(encoding="utf-8")
     section = page.partition("### inspect_ai\n")[2].partition("\n### ")[0]
     blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL))
-    files = {
-        "capitals.py": blocks["python"],
-        "phrasings.csv": blocks["csv"],
-        "sitecustomize.py": COUNTER,
-    }
-    for name, text in files.items():
+    files = {"capitals.py": blocks["python"], "phrasings.csv": blocks["csv"]}
+    for name, text in (files | {"sitecustomize.py": COUNTER}).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     command, score = blocks["sh"].splitlines()
     run(*command.split()[1:], cwd=tmp_path, PYTHONPATH=".")
@@ -122,31 +118,14 @@ def capitals():
 def varied():
     return vary(capitals)
 """)  # fmt: skip
-    model = [
-        "--model",
-        "hf/tiny",
-        "-M",
-        f"model_path={tiny_model}",
-        "-M",
-        f"tokenizer_path={tiny_model}",
-    ]
-    run(
-        "-m",
-        "inspect_ai",
-        "eval",
-        "t.py@varied",
-        *model,
-        "-M",
-        "device=cpu",
-        "--epochs",
-        2,
-        cwd=tmp_path,
-    )
+    command = ["-m", "inspect_ai", "eval", "t.py@varied", "--epochs", 2, "--model", "hf/tiny"]
+    command += ["-M", "device=cpu"]
+    model = ["-M", f"model_path={tiny_model}", "-M", f"tokenizer_path={tiny_model}"]
+    run(*command, *model, cwd=tmp_path)
     (path,) = (tmp_path / "logs").glob("*.eval")
     result = cs.score(path)
-    assert result.answers.select("variant").to_series().to_list() == [
-        f"order={order}, sample={at}" for order in ("AB", "BA") for at in (1, 2)
-    ]
+    expected = [f"order={order}, sample={at}" for order in ("AB", "BA") for at in (1, 2)]
+    assert result.answers["variant"].to_list() == expected
     (theirs,) = log.read_eval_log(str(path)).results.scores
     right = (result.answers["answer"] == result.answers["gold"]).fill_null(value=False)
     assert right.mean() == theirs.metrics["accuracy"].value
@@ -168,19 +147,19 @@ def tasks():
     ]
     data = MemoryDataset(samples)
     data.shuffle_choices(seed=2)
-    chosen = Task(
-        data,
-        solver=[system_message("Hi."), multiple_choice(multiple_correct=True)],
-        scorer=choice(),
-    )
-    fields = FieldSpec(input="question", target="answer_matching_behavior")
-    popular = Task(
-        example_dataset("popularity", fields)[:4], solver=generate(), scorer=match("begin")
-    )
-    fields = FieldSpec(input="question", target="answer")
-    biology = Task(example_dataset("biology_qa", fields)[:4], scorer=includes(), epochs=2)
-    mind = Task(example_dataset("theory_of_mind")[:4], scorer=includes())
-    return {"chosen": chosen, "popular": popular, "biology": biology, "mind": mind}
+    chooses = [system_message("Hi."), multiple_choice(multiple_correct=True)]
+
+    def packaged(name, **fields):
+        return example_dataset(name, FieldSpec(input="question", **fields) if fields else None)[:4]
+
+    popular = packaged("popularity", target="answer_matching_behavior")
+    biology = packaged("biology_qa", target="answer")
+    return {
+        "chosen": Task(data, solver=chooses, scorer=choice()),
+        "popular": Task(popular, solver=generate(), scorer=match("begin")),
+        "biology": Task(biology, scorer=includes(), epochs=2),
+        "mind": Task(packaged("theory_of_mind"), scorer=includes()),
+    }
 
 
 @pytest.mark.parametrize("name", ["chosen", "popular", "biology", "mind"])
@@ -198,31 +177,23 @@ def test_a_task_in_variants_asks_the_same_and_comes_back(tmp_path, name):
     by_item = dict(zip(items, samples, strict=True))
     for one in varied.dataset:
         said, given = one.metadata["consilience"], by_item[one.metadata["consilience"]["item"]]
-        named = [
-            {sample.choices["ABCD".index(at)] for at in sample.target}
-            for sample in (given, one)
-            if sample.choices
-        ]
-        assert not named or (said["item"] == "7" or named[0] == named[1])
+        if given.choices and said["item"] != "7":
+            right = [{of.choices["ABCD".index(at)] for at in of.target} for of in (given, one)]
+            assert right[0] == right[1]
         text = one.input if isinstance(one.input, str) else one.input[-1].text
         assert text.startswith("Again: ") == (said["paraphrase"] == "2")
         assert {**(given.metadata or {}), "consilience": said} == one.metadata
-    all_at = {
-        one.choices.index("All of the above")
-        for one in [*varied.dataset]
-        if "All of the above" in (one.choices or ())
-    }
-    assert len(all_at) == (name == "chosen")
     numbered, asked = [*varied.dataset], []
+    shown = [one.choices for one in numbered if "All of the above" in (one.choices or ())]
+    assert len({of.index("All of the above") for of in shown}) == (name == "chosen")
 
     def model(messages, *_):
         asked.append(messages)
         target = numbered[(len(asked) - 1) % len(numbered)].target
         known = ", ".join(target) if isinstance(target, list) else target
         text = ("ANSWER: " if name == "chosen" else "") + known.strip()
-        return ModelOutput(
-            **ModelOutput.from_content("m", text).model_dump() | {"usage": ModelUsage()}
-        )
+        reply = ModelOutput.from_content("m", text).model_dump()
+        return ModelOutput(**reply | {"usage": ModelUsage()})
 
     (log,) = inspect_ai.eval(varied, model=get_model("mockllm/m", custom_outputs=model), display="none",
                              log_dir=str(tmp_path / "logs"), max_samples=1, max_tasks=1)  # fmt: skip
@@ -231,11 +202,8 @@ def test_a_task_in_variants_asks_the_same_and_comes_back(tmp_path, name):
     assert len(result.answers) == len(numbered) * (2 if name == "biology" else 1)
     right = (result.answers["answer"] == result.answers["gold"]).fill_null(value=False)
     assert right.mean() == log.results.scores[0].metrics["accuracy"].value
-    factors = {"paraphrase", "order", "sample"} & {*result.answers.columns}
-    assert factors == {
-        "paraphrase",
-        {"chosen": "order", "biology": "sample"}.get(name, "paraphrase"),
-    }
+    factors = {"order", "sample"} & {*result.answers.columns}
+    assert factors == {"chosen": {"order"}, "biology": {"sample"}}.get(name, set())
 
 
 def test_what_cannot_be_varied_is_refused(tmp_path):
@@ -246,12 +214,9 @@ def test_what_cannot_be_varied_is_refused(tmp_path):
 
     (tmp_path / "p.csv").write_text("item,text\n2,Which?\n")
     sample = Sample("Which is odd?", ["2", "3"], "B")
+    shuffles = Task([sample], solver=[generate(), multiple_choice(shuffle=True)])
     for task, factors, message in (
-        (
-            Task([sample], solver=[generate(), multiple_choice(shuffle=True)]),
-            None,
-            "which shuffles the choices",
-        ),
+        (shuffles, None, "which shuffles the choices"),
         (Task([sample]), ["labels=1"], "no factor 'labels=1' of a task"),
         (Task([sample, Sample("?", id="1")]), None, "two samples with the id '1'"),
         (Task([sample]), ["order=reversed"], "p.csv:2: no sample '2'"),

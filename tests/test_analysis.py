@@ -14,25 +14,6 @@ from conftest import cases, real_data, run_command
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as syntax
 from consilience.analysis.examples import KINDS, REPLY_SCHEMA, examples, item_agreement
-from consilience.analysis.patterns import (
-    Parsed,
-    Word,
-    agreement_with_released,
-    annotated_kinds,
-    correlation_table,
-    derive_edges,
-    derived_kinds,
-    determiner_change,
-    edit_table,
-    lexical_change,
-    load_parser,
-    pair_table,
-    parse_pattern,
-    path,
-    pattern_table,
-    syntactic_change,
-    with_changes,
-)
 from consilience.core.factors import Edge
 from consilience.report.layouts import pattern_verdict
 from consilience.suites import load_suite
@@ -47,7 +28,7 @@ def test_pairs_of_patterns_by_hand():
     agrees with either by 2/4; the other two with each other by 3/4. Of 2 of 4 subjects without one
     1/3 or 2/3 is left: the error is sqrt(3/4 * 4 * (1/6)^2), t is 3.182 and the logit's slope 4.
     """
-    pairs = pair_table(table(HAND), make_suite(), "strict")
+    pairs = syntax.pair_table(table(HAND), make_suite(), "strict")
     columns = ("edit", "agreement", "first_accuracy", "second_accuracy", "change", "p", "n")
     assert pairs.select(columns).rows() == [
         ("diff_lexical", 2 / 4, 2 / 4, 1 / 4, -1 / 4, 1, 4),
@@ -58,7 +39,7 @@ def test_pairs_of_patterns_by_hand():
     assert pairs["low"][0] == pytest.approx(1 / (1 + math.exp(reach)))
     # No change in 4 subjects, and one more in each direction: Fisher's z, t of 5 degrees.
     assert pairs["change_high"][2] == pytest.approx(math.tanh(2.570582 * math.sqrt(2 / 30)))
-    patterns = with_changes(pattern_table(table(HAND), make_suite(), "strict"), pairs)
+    patterns = syntax.with_changes(syntax.pattern_table(table(HAND), make_suite(), "strict"), pairs)
     assert patterns["gain"].to_list() == pytest.approx([3 / 4 - 7 / 12, -1 / 12, -1 / 12])
     columns = ("agreement", "accuracy", "top_answer", "change", "p_holm")
     first, *others = patterns.select(columns).rows()
@@ -85,7 +66,7 @@ def test_a_broken_pattern_costs_consistency():
     answers, suite = table(rows, patterns=BROKEN), make_suite(BROKEN, edges={})
     good, bad = (7 / 24, 1 / 4, -1 / 24), (7 / 24, 1 / 3, 1 / 24)
     for protocol in ("strict", "published"):
-        found = pattern_table(answers, suite, protocol)
+        found = syntax.pattern_table(answers, suite, protocol)
         rows = found.select("consistency", "without", "gain").to_numpy()
         assert rows == pytest.approx(np.array([good, good, bad, bad]))
         assert found["top_answer"].to_list() == [1 / 4, 1 / 4, 1, 3 / 4]
@@ -111,30 +92,32 @@ def test_consistency_without_patterns_is_that_of_the_others(protocol):
         rows = measure(others, make_suite(texts, edges={}), protocol)
         return rows.filter(metric="consistency", over="group")["value"][0]
 
-    found = pattern_table(answers, make_suite(texts, edges={}), protocol)
+    found = syntax.pattern_table(answers, make_suite(texts, edges={}), protocol)
     assert found["without"].to_list() == pytest.approx([consistency(text) for text in texts])
 
 
 def test_a_pattern_that_was_not_asked_has_no_agreement():
     """What was asked without an answer agrees with nothing."""
     rows = table([("1", "Ada", "a", ["a", "a", None])])
-    asked = pattern_table(rows, make_suite(), "strict")
+    asked = syntax.pattern_table(rows, make_suite(), "strict")
     assert asked.select("agreement", "top_answer", "n").rows()[2] == (0, 0, 1)
     assert asked["gain"].to_list() == pytest.approx([-1 / 3, -1 / 3, 2 / 3])
     why = pl.when(pl.col("answer").is_null()).then(pl.lit("why"))
-    (*_, last) = pattern_table(rows.with_columns(excluded=why), make_suite(), "strict").to_dicts()
+    (*_, last) = syntax.pattern_table(
+        rows.with_columns(excluded=why), make_suite(), "strict"
+    ).to_dicts()
     assert math.isnan(last["agreement"]) and last["gain"] == 0
     answers = table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1])
-    one = pattern_table(answers, make_suite(PATTERNS[:1], edges={}), "strict")
+    one = syntax.pattern_table(answers, make_suite(PATTERNS[:1], edges={}), "strict")
     assert one["gain"].is_nan().all()
 
 
 def test_edits_by_hand():
     """Of the pairs (lexical, syntactic, none) .5, .5 and .75 agree; others: .625, .625, .5."""
     suite = make_suite()
-    kinds = annotated_kinds(suite)
+    kinds = syntax.annotated_kinds(suite)
     assert kinds["R"] == {(0, 1): {"lexis"}, (0, 2): {"syntax", "order"}, (1, 2): {"order"}}
-    edits = edit_table(table(HAND), suite, "strict", kinds)
+    edits = syntax.edit_table(table(HAND), suite, "strict", kinds)
     rows = {row["kind"]: row for row in edits.iter_rows(named=True)}
     assert (rows["lexis"]["with_it"], rows["lexis"]["without_it"]) == (2 / 4, 5 / 8)
     assert rows["order"]["difference"] == pytest.approx(5 / 8 - 2 / 4)
@@ -146,7 +129,7 @@ def test_tenses_differ_only_where_both_are_known():
     tenses = {"[X] is in [Y].": "present", "[X] was in [Y].": "past", "[X], [Y]": "?"}
     patterns = tuple(Pattern(text, tense=tense) for text, tense in tenses.items())
     relation = Relation("R", "R", "N-1", patterns, (), EDGES, Candidates((), ()))
-    kinds = annotated_kinds(Suite("s", (relation,), "strict"))["R"]
+    kinds = syntax.annotated_kinds(Suite("s", (relation,), "strict"))["R"]
     assert ["tense" in kinds[pair] for pair in EDGES] == [True, False, False]
 
 
@@ -157,12 +140,12 @@ def test_edits_are_tested_over_relations():
     """
     suite = make_suite(ids=tuple("ABCDEF"))
     answers = pl.concat([table(HAND, group=each) for each in "ABCDEF"])
-    edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
+    edits = syntax.edit_table(answers, suite, "strict", syntax.annotated_kinds(suite))
     assert (set(edits["p"]), set(edits["p_holm"])) == ({2 / 64}, {3 * 2 / 64})
     assert (edits["low"].is_nan() & edits["high"].is_nan()).all(), "the relations do not vary"
     suite = make_suite(ids=tuple("ABCDEFG"))
     answers = pl.concat([answers, table([("1", "Ada", "a", ["a"] * 3)], group="G")])
-    edits = edit_table(answers, suite, "strict", annotated_kinds(suite))
+    edits = syntax.edit_table(answers, suite, "strict", syntax.annotated_kinds(suite))
     row = edits.filter(kind="lexis").row(0, named=True)
     differences = [-1 / 8] * 6 + [0]
     mean, error = np.mean(differences), np.std(differences, ddof=1) / math.sqrt(7)
@@ -237,7 +220,7 @@ def metrics_of(*relations):
 
 
 def test_accuracy_goes_with_consistency_where_only_known_facts_agree():
-    found = correlation_table({"run": metrics_of(0, 1, 2, 3)})
+    found = syntax.correlation_table({"run": metrics_of(0, 1, 2, 3)})
     row = found.filter((pl.col("x") == "accuracy") & (pl.col("y") == "consistency"))
     numbers = row.select("value", "p", "n").to_numpy()
     assert numbers == pytest.approx(np.array([(1, 2 / 24, 4)] * 2))  # the same order and back
@@ -335,8 +318,8 @@ def read(text, tree, **about):
     """A pattern with its tree: ``word/lemma/pos/tag/label/head`` for every word."""
     words = [entry.split("/") for entry in tree.split()]
     texts = [word[0] for word in words]
-    words = tuple(Word(*word[:3], word[4], int(word[5])) for word in words)
-    return Parsed(Pattern(text, **about), words, texts.index("X"), texts.index("Y"))
+    words = tuple(syntax.Word(*word[:3], word[4], int(word[5])) for word in words)
+    return syntax.Parsed(Pattern(text, **about), words, texts.index("X"), texts.index("Y"))
 
 
 TREES = {name: read(text, tree) for name, text, tree in cases("trees")}
@@ -344,28 +327,36 @@ TREES = {name: read(text, tree) for name, text, tree in cases("trees")}
 
 @pytest.mark.parametrize(("tree", "steps", "note"), cases("path_steps"))
 def test_the_steps_of_a_path(tree, steps, note):
-    assert path(TREES[tree]) == tuple(map(tuple, steps)), note
+    assert syntax.path(TREES[tree]) == tuple(map(tuple, steps)), note
 
 
 def test_one_preposition_for_another_is_a_lexical_change_and_one_more_is_not():
     """And 's is a lemma, determiners do not count; of a verb twice and of one preposition more."""
-    assert syntactic_change(TREES["HELPS"], TREES["IS_HELPED"])
-    assert not syntactic_change(TREES["OF"], TREES["POSSESSIVE"])
+    assert syntax.syntactic_change(TREES["HELPS"], TREES["IS_HELPED"])
+    assert not syntax.syntactic_change(TREES["OF"], TREES["POSSESSIVE"])
     for first, second, is_change in (
         ("IN", "AT", True), ("IN", "BE_IN", True), ("OF", "POSSESSIVE", True),
         ("OF", "INVERTED", False), ("WHICH", "IN", False),
     ):  # fmt: skip
-        assert lexical_change(TREES[first], TREES[second]) is is_change, (first, second)
+        assert syntax.lexical_change(TREES[first], TREES[second]) is is_change, (first, second)
     helps = TREES["HELPS"]
     for more, is_change in ((TREES["OF"].words[2], False), (helps.words[1], True)):
-        longer = Parsed(helps.pattern, (*helps.words, more), helps.subject, helps.object)
-        assert lexical_change(helps, longer) is lexical_change(longer, helps) is is_change
+        longer = syntax.Parsed(helps.pattern, (*helps.words, more), helps.subject, helps.object)
+        assert (
+            syntax.lexical_change(helps, longer)
+            is syntax.lexical_change(longer, helps)
+            is is_change
+        )
 
 
 @pytest.mark.parametrize(("a", "b", "changed"), cases("determiners"))
 def test_determiners_are_counted_as_words(a, b, changed):
-    first, second = (Parsed(Pattern(text), (), 0, 0) for text in (a, b))
-    assert determiner_change(first, second) is determiner_change(second, first) is changed
+    first, second = (syntax.Parsed(Pattern(text), (), 0, 0) for text in (a, b))
+    assert (
+        syntax.determiner_change(first, second)
+        is syntax.determiner_change(second, first)
+        is changed
+    )
 
 
 def relation(*texts, id_="r", edges=None):
@@ -390,7 +381,7 @@ def test_agreement_worked_out_by_hand():
         relation(*texts, id_="c"),
     ), "strict")  # fmt: skip
     derived = {"a": edges | {(0, 2): nothing}, "b": {(0, 1): determiner}}
-    table = agreement_with_released(suite, derived).to_dicts()
+    table = syntax.agreement_with_released(suite, derived).to_dicts()
     rows = {(row["group"], row["attribute"]): row for row in table}
     assert len(rows) == 4 * 3
     numbers = {"n": 8, "same": 0.75, "both": 4, "only_released": 2, "only_derived": 0}
@@ -403,7 +394,7 @@ def test_agreement_worked_out_by_hand():
 def parser():
     pytest.importorskip("spacy")
     pytest.importorskip(syntax.PARSER)
-    return load_parser()
+    return syntax.load_parser()
 
 
 @pytest.mark.parametrize("text", [
@@ -411,7 +402,7 @@ def parser():
     "[X]. It is [Y].", "[X] ([Y]).", "[X][Y]",
 ])  # fmt: skip
 def test_the_slots_are_found_again_in_one_tree(text, parser):
-    parsed = parse_pattern(Pattern(text), parser)
+    parsed = syntax.parse_pattern(Pattern(text), parser)
     subject, object_ = (parsed.words[at].text for at in (parsed.subject, parsed.object))
     assert (subject, object_) == syntax.FILLERS or text == "[X][Y]"
     roots = [at for at, word in enumerate(parsed.words) if word.head == at]
@@ -424,21 +415,21 @@ def test_edges_are_derived(parser):
         "The river of [X] is [Y].", "[Y] is the river of [X].", "[X]'s river is [Y].",
         "The great river of [X] is [Y].", "The river of [X] was [Y].",
     )  # fmt: skip
-    edges = derive_edges(relation(*texts), parser)
+    edges = syntax.derive_edges(relation(*texts), parser)
     assert list(edges) == [(i, j) for i in range(5) for j in range(i + 1, 5)]
     assert (edges[0, 1], edges[0, 2]) == (Edge(True, False, False), Edge(False, True, True))
     assert (edges[0, 3], edges[0, 4].kind) == (Edge(False, True, False), "no_change")
-    assert derive_edges(relation("[X] is [Y]."), parser) == {}
+    assert syntax.derive_edges(relation("[X] is [Y]."), parser) == {}
 
 
 def test_kinds_are_changes(parser):
     suite = Suite("s", (relation("[X] sings in [Y].", "[X] often sings in the [Y]."),), "strict")
-    assert derived_kinds(suite, parser) == {"r": {(0, 1): {"lexis", "determiner"}}}
+    assert syntax.derived_kinds(suite, parser) == {"r": {(0, 1): {"lexis", "determiner"}}}
 
 
 def overall(suite, parser):
-    derived = {each.id: derive_edges(each, parser) for each in suite.relations}
-    table = agreement_with_released(suite, derived)
+    derived = {each.id: syntax.derive_edges(each, parser) for each in suite.relations}
+    table = syntax.agreement_with_released(suite, derived)
     return {row["attribute"]: row for row in table.iter_rows(named=True) if row["group"] == ""}
 
 

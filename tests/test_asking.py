@@ -12,16 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checks import served
+from checks import refused, served
 from consilience import Scores
-from consilience.core.errors import ConsilienceError
 from consilience.core.items import Ask, Item
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.options.commands import ProbeOptions
 from consilience.plans.asking import judge
 from consilience.probing import probe, sample, sample_size
-from consilience.report.page import repeat
-from consilience.runs.folder import record_of
 from replay_server import completion, replay
 
 NUMBERS = ("logprob", "gold_logprob", "gold_rank", "margin", "n_candidates")
@@ -138,9 +135,11 @@ def test_what_changes_is_counted(tmp_path):
     assert table.select("low", "high").row(0) == pytest.approx((1 - unseen, 1))
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
-def test_our_models_do_not_waver(family, model_folder, tmp_path):
-    table = floor(tmp_path, model_folder(family), limit=3, noise_floor=12)
+@pytest.mark.parametrize(("family", "more"), [
+    ("bert", {}), ("gpt2", {}), ("t5", {}), ("bert", {"candidates": "vocabulary"}),
+])  # fmt: skip
+def test_our_models_do_not_waver(family, more, model_folder, tmp_path):
+    table = floor(tmp_path, model_folder(family), limit=3, noise_floor=12, **more)
     assert set(table["value"].drop_nans()) <= {0.0}
     assert (table["n"] + table["n_excluded"]).to_list() in ([], [12])
 
@@ -149,11 +148,6 @@ def test_the_sample_is_no_larger_than_the_run_and_by_default_there_is_none(tmp_p
     many = floor(tmp_path / "many", "baseline:random", limit=2, noise_floor=10**6)
     assert many.select("value", "n").rows() == [(0, 18)]
     assert floor(tmp_path / "none", "baseline:random", limit=2).is_empty()
-
-
-def test_a_run_over_the_whole_vocabulary_has_its_own_noise_floor(model_folder, tmp_path):
-    options = {"limit": 2, "candidates": "vocabulary", "noise_floor": 12}
-    assert set(floor(tmp_path, model_folder("bert"), **options)["value"].drop_nans()) <= {0.0}
 
 
 # The noise floor of a server: the same prompts again.
@@ -181,26 +175,19 @@ def options(folder, **more):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def wavering(tmp_path_factory):
-    """A run on the server, and its folder."""
-    folder, answer = tmp_path_factory.mktemp("runs") / "run", WaveringServer()
-    with replay(answer) as server:
-        counted = probe(options(folder, noise_floor=8), model=served(server.url))
+def noise(metrics):
+    return metrics.filter(metric="noise_floor").select("kind", "value", "n").rows()
+
+
+def test_the_share_of_changed_answers(tmp_path):
+    with replay(WaveringServer()) as server:
+        counted = probe(options(tmp_path, noise_floor=8), model=served(server.url))
         requests = list(server.bodies())
-        probe(options(folder, noise_floor=8), model=served(server.url))
+        probe(options(tmp_path, noise_floor=8), model=served(server.url))
         assert server.bodies() == requests, "a complete run is not asked again"
-    return counted, folder
-
-
-def rows(metrics, metric):
-    return metrics.filter(metric=metric).rows_by_key("kind", named=True, unique=True)
-
-
-def test_the_share_of_changed_answers(wavering):
-    counted, folder = wavering
-    assert rows(counted.metrics, "noise_floor")["whole"].items() >= {"value": 1, "n": 8}.items()
-    assert pl.read_csv(folder / "metrics.csv").filter(pl.col("metric") == "noise_floor").height == 1
+    assert (
+        noise(counted.metrics) == noise(pl.read_csv(tmp_path / "metrics.csv")) == [("whole", 1, 8)]
+    )
     assert counted.metrics.schema == METRICS_SCHEMA
 
 
@@ -215,28 +202,18 @@ def test_the_sample_is_of_rows_that_have_answers():
     tables = {name: pl.DataFrame({"answer": [None, *"abcd"]}) for name in "xyz"}
     rows = sample(tables, 6, seed=1)
     assert rows == sample(tables, 6, seed=1) != sample(tables, 6, seed=2)
-    assert sum(map(len, rows.values())) == 6 and 0 not in [
-        row for of in rows.values() for row in of
-    ]
+    assert sum(map(len, rows.values())) == 6 and not any(0 in of for of in rows.values())
     assert sample(tables, 10**6, seed=1) == {name: [1, 2, 3, 4] for name in "xyz"}
     assert sample(tables, 0, seed=1) == sample({"x": tables["x"][:1]}, 3, seed=1) == {}
 
 
-def test_a_limit_in_the_noise_floor_keeps_the_run(tmp_path):
-    """With --noise-floor it is an error that the same command resumes; without it is a note."""
-    chosen = options(tmp_path)
+def test_a_limit_in_the_noise_floor_is_an_error_where_it_was_asked_for(tmp_path):
+    """Without --noise-floor it is a note: test_endpoint_runs.py."""
     with replay(WaveringServer()) as server:
         model = served(server.url, max_requests=300)
-        with pytest.raises(ConsilienceError, match="--max-requests 300 is reached"):
-            probe(replace(chosen, noise_floor=36), model=model)
-        before = len(server.bodies())
-        probe(options(tmp_path / "whole", noise_floor=0), model=served(server.url))
-        most, other = len(server.bodies()) - before, options(tmp_path / "other")
-        counted = probe(other, model=served(server.url, max_requests=most))
-    assert record_of(tmp_path / "other")["finished"]
-    [note] = [note for note in counted.notes if "noise floor" in note]
-    assert f"not measured: --max-requests {most} is reached" in note
-    assert rows(counted.metrics, "noise_floor") == {}
+        refused(
+            "--max-requests 300 is reached", probe, options(tmp_path, noise_floor=36), model=model
+        )
 
 
 def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
@@ -244,17 +221,6 @@ def test_the_noise_floor_is_switched_off_or_left_out_of_few_prompts(tmp_path):
         off = probe(options(tmp_path / "off", noise_floor=0), model=served(server.url))
         few = probe(replace(options(tmp_path / "few"), limit=1), model=served(server.url))
         assert set(server.answer.times.values()) <= {1, 2}, "once in each run"
-    assert rows(off.metrics, "noise_floor") == rows(few.metrics, "noise_floor") == {}
+    assert noise(off.metrics) == noise(few.metrics) == []
     assert not [note for note in off.notes if "noise floor" in note]
     assert [note for note in few.notes if "18 prompts: too few" in note]
-
-
-def test_the_report_says_which_server_answered_and_how_it_scored(wavering):
-    counted, _ = wavering
-    record = dict(counted.record)
-    assert record["served_as"] == ["replayed"]
-    record["settings"] = {"model": {"model": "openai:small", "server": "http://host/v1"}}
-    record["scoring"] = {"strategy": "top-k", "gives": "the first token", "requests": 9}
-    origin = repeat([("small", record)])[-1]
-    assert origin["Model"] == "openai:small, server http://host/v1"
-    assert origin["Scored by"] == "top-k (the first token)" and "requests" in origin["Cost"]

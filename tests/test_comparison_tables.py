@@ -16,13 +16,7 @@ from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all, legible, measure
 from consilience.metrics.registry import label_of, within
 from consilience.metrics.statistics import mcnemar
-from consilience.report.layouts import (
-    CONSTANT,
-    comparison_table,
-    flip_table,
-    flip_verdict,
-    verdict,
-)
+from consilience.report import layouts
 from consilience.types import FACT_WORDS, QUESTION_WORDS
 from pair_builders import write_pairs
 from test_metrics import PATTERNS, make_suite
@@ -45,7 +39,7 @@ PARTLY = run_of("ooa", "aaa", [None, "b", "o"], [None, None, None])
 
 def shown(first, second, by=None):
     suite = make_suite()
-    return comparison_table(compare({"a": first, "b": second}, suite, "strict"), suite, by)
+    return layouts.comparison_table(compare({"a": first, "b": second}, suite, "strict"), suite, by)
 
 
 def rows_of(values, n=13):
@@ -77,7 +71,7 @@ def rows_of(values, n=13):
 ])  # fmt: skip
 def test_a_comparison_begins_with_its_result_in_words(values, sentences):
     rows = rows_of(values).with_columns(low=pl.col("difference") - 0.2, high=pl.lit(0.1))
-    assert verdict(rows, make_suite()) == sentences
+    assert layouts.verdict(rows, make_suite()) == sentences
 
 
 def test_names_keep_their_capitals_within_a_sentence():
@@ -93,7 +87,7 @@ def test_a_constant_run_has_a_row_without_a_difference():
     assert math.isnan(first) and math.isnan(difference.value)
     group = shown(VARIED, VARIED).rows[2]
     assert second == pytest.approx(group[1])
-    assert CONSTANT in table.notes and CONSTANT not in shown(VARIED, VARIED).notes
+    assert layouts.CONSTANT in table.notes and layouts.CONSTANT not in shown(VARIED, VARIED).notes
 
 
 @pytest.mark.parametrize("words", [QUESTION_WORDS, FACT_WORDS])
@@ -109,8 +103,8 @@ def test_consistency_is_left_out_against_one_answer_to_everything(words):
     (agree, chance) = (of["second_value"].item() for of in (agree, chance))
     assert row["first_value"].is_nan().all()
     assert row["second_value"].item() == pytest.approx((agree - chance) / (1 - chance))
-    assert not any("consistency -" in sentence for sentence in verdict(compared, suite))
-    assert CONSTANT in comparison_table(compared, suite).notes
+    assert not any("consistency -" in sentence for sentence in layouts.verdict(compared, suite))
+    assert layouts.CONSTANT in layouts.comparison_table(compared, suite).notes
 
 
 def test_a_relation_that_no_run_answered_has_no_p_and_is_in_no_family():
@@ -233,11 +227,11 @@ def test_a_change_and_its_direction_in_words():
         "p": 0.01, "test": "exact McNemar",
     }  # fmt: skip
     numbers = pl.DataFrame([row], FLIP_SCHEMA)
-    assert flip_verdict(numbers, make_suite()) == [
+    assert layouts.flip_verdict(numbers, make_suite()) == [
         "b against a: 20.0 % of 50 answers changed, in 4 of 10 facts.",
         "Right to wrong is more frequent than wrong to right (p < 0.05).",
     ]
-    assert [row[0] for row in flip_table(numbers, make_suite()).rows] == ["all answers"]
+    assert [row[0] for row in layouts.flip_table(numbers, make_suite()).rows] == ["all answers"]
 
 
 def test_the_command_and_the_page(consilience, tmp_path):

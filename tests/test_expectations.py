@@ -205,14 +205,12 @@ def test_rates_by_hand(kind, letters, rules, rate, chance, n, left_out):
     every, replies = pairs_of(kind, letters, **rules)
     every.append(pair(kind, "not", "asked", **rules))
     tallies = violation_tallies(every, replies, 1)
-    names = ("violation_rate", "chance_violation_rate")
-    assert list(tallies) == [(name, subset) for subset in ("all", kind) for name in names]
     assert rates(every, replies) == pytest.approx([rate, chance], nan_ok=True)
     share = tallies["violation_rate", kind]
     assert (share.n, share.left_out) == (n, left_out)
 
 
-def test_other_options_are_compared_by_their_position():
+def test_other_options_are_compared_by_their_position_and_none_agrees_with_nothing():
     """Reversal: every conclusion has options of its own; the model takes the first in two of 3.
 
     Right are the positions 0, 1, 1; the other two took 0 and 1, 0 and 1, 0 and 0.
@@ -226,6 +224,11 @@ def test_other_options_are_compared_by_their_position():
         expectations.append(Expectation("implied", (premise,), conclusion, rules))
         replies |= {(f"a{at}", 0): "yes", (f"b{at}", 0): options[(0, 0, 1)[at]]}
     assert rates(expectations, replies) == pytest.approx([1 / 3, (1 / 2 + 1 / 2 + 1) / 3])
+    pairs, replies = [], {}
+    for at, last in enumerate(["x0", ""]):  # positions 0 and none: after x0 none violates same
+        pairs.append(pair("same", f"a{at}", f"b{at}", options=(f"x{at}", f"y{at}")))
+        replies |= {(f"a{at}", 0): f"x{at}", (f"b{at}", 0): last}
+    assert rates(pairs, replies) == [1 / 2, (1 + 0) / 2]
 
 
 def test_an_expectation_without_another_has_no_chance_level():
@@ -236,9 +239,8 @@ def test_an_expectation_without_another_has_no_chance_level():
     assert (share.n, share.left_out) == (0, 1)
     assert np.isnan(rates([one, pair("different", "a", "b")], replies)[1])
     replies |= {("a", 1): "yes", ("b", 1): "no", ("c", 1): "yes", ("d", 1): "yes"}
-    share = violation_tallies([one, pair("same", "c", "d")], replies, 2)[
-        "chance_violation_rate", "all"
-    ]
+    tallies = violation_tallies([one, pair("same", "c", "d")], replies, 2)
+    share = tallies["chance_violation_rate", "all"]
     assert (share.value, share.n, share.left_out) == (1 / 2, 2, 1)  # b for d, not d for b
 
 
@@ -284,10 +286,8 @@ def test_a_variant_has_a_name_and_a_level_of_each_factor():
     factors = [Factor("template", ("a, b", "x, order=BA")), Factor("order", ("AB", "BA"))]
     design = Design.of_cells(FactorialDesign.full(factors), 2)
     assert design.variants[3] == "template=x, order=BA, order=BA"
-    assert design.levels == {
-        "template": ("a, b", "a, b", "x, order=BA", "x, order=BA"),
-        "order": ("AB", "BA", "AB", "BA"),
-    }
+    templates = ("a, b", "a, b", "x, order=BA", "x, order=BA")
+    assert design.levels == {"template": templates, "order": ("AB", "BA", "AB", "BA")}
     assert design.only([3]).levels == {"template": ("x, order=BA",), "order": ("BA",)}
     assert FactorialDesign.full([Factor("order", ("AB",))]).names == ("order=AB",)
     assert (FactorialDesign.full([]).names, FactorialDesign.full([]).levels) == (("base",), {})
@@ -321,10 +321,8 @@ def answers_of(variants=ORDERS, **texts):
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def row_of(table, metric, subset):
-    return table.filter(metric=metric, level=subset.replace("all", ""), group="g").row(
-        0, named=True
-    )
+def row_of(table, metric, level=""):
+    return table.filter(metric=metric, level=level, group="g").row(0, named=True)
 
 
 def test_the_metrics_table_has_violations_by_kind():
@@ -340,19 +338,9 @@ def test_the_metrics_table_has_violations_by_kind():
     different = row_of(table, "violation_rate", "different")
     assert [different[name] for name in ("value", "n", "n_excluded")] == [0, 2, 0]
     assert np.isnan(different["low"])  # one cluster
-    assert row_of(table, "violation_rate", "all")["value"] == 3 / 6
+    assert row_of(table, "violation_rate")["value"] == 3 / 6
     # All first answers are yes; of the last ones half in the given order, and none in the other.
     assert row_of(table, "chance_violation_rate", "same")["value"] == 3 / 4
-
-
-def test_no_option_agrees_with_nothing_where_options_differ():
-    """Positions 0 and none; after x0 the other last answer, which is no option, violates same."""
-    expectations, replies = [], {}
-    for at, last in enumerate(["x0", ""]):
-        options = (f"x{at}", f"y{at}")
-        expectations.append(pair("same", f"a{at}", f"b{at}", options=options))
-        replies |= {(f"a{at}", 0): f"x{at}", (f"b{at}", 0): last}
-    assert rates(expectations, replies) == [1 / 2, (1 + 0) / 2]
 
 
 def test_what_has_no_answer_is_not_the_same():
@@ -422,7 +410,7 @@ def values(metrics, metric):
     return {(group or over, level): value for over, group, level, value in rows}
 
 
-def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
+def test_a_run_is_counted_by_its_expectations_without_its_suite(folder, consilience):
     """By hand, of two orders and two phrasings each; c has three orders, two of them shared with a.
 
     different: phrasing 2 of both: 1/2. implied: c is Ann in phrasing 1 only: 1/2. same: 1.
@@ -440,9 +428,14 @@ def test_a_run_is_counted_by_its_expectations_without_its_suite(folder):
     shown = {row.label: row for row in counted.summary.rows}
     assert shown["Violations, different"].value == shown["Violations, different"].chance == 1 / 2
     assert list(shown)[-3:] == [f"Violations, {kind}" for kind in ("same", "different", "implied")]
+    known = load_questions(str(folder)).expectations
     shutil.rmtree(folder)
-    assert cs.open_run(run).metrics.equals(counted.metrics)
-    assert len(Run.open(run).suite.expectations) == 4
+    again = cs.open_run(run)
+    assert again.metrics.equals(counted.metrics) and again.suite.expectations == known
+    assert [row.label for row in again.summary.rows][-3:] == list(shown)[-3:]
+    output(consilience, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Violations, same</h2>" in page and "Violated expectations</p>" in page
 
 
 def test_two_runs_are_compared(folder):
@@ -512,21 +505,11 @@ def test_one_variant_alone_is_asked(tmp_path, rows, vary, variant):
     assert (numbers["accuracy"] in (0, 1), math.isnan(numbers["consistency"])) == (True, True)
 
 
-@pytest.mark.parametrize("answer_to_b", ["no", "maybe"])
-def test_a_kept_run_keeps_its_expectations(folder, consilience, answer_to_b):
-    """Maybe is no option: it violates what is expected of the answer to b."""
-    run, counted = ask(folder, "run", answers(**{**FIRST, "Is_B_false": answer_to_b}))
-    again = cs.open_run(run)
-    for one in (counted, again):
-        labels = [row.label for row in one.summary.rows if row.metric == "violation_rate"]
-        assert labels == [f"Violations, {kind}" for kind in ("same", "different", "implied")]
-    assert again.metrics.equals(counted.metrics)
-    assert again.suite.expectations == load_questions(str(folder)).expectations
-    output(consilience, "report", run)
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "<h2>Violations, same</h2>" in page and "Violated expectations</p>" in page
-    status, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
-    assert status in (0, 3) and err.count("note:") == 1 + (answer_to_b == "maybe")
+def test_an_answer_that_is_no_option_is_noted_by_the_gate(folder, consilience):
+    for text, notes in ("no", 1), ("maybe", 2):
+        run, _ = ask(folder, text, answers(**{**FIRST, "Is_B_false": text}))
+        _, _, err = consilience("gate", run, "--rule", "violation_rate of different <= 99 %")
+        assert err.count("note:") == notes
 
 
 def test_suite_check_covers_expectations(folder, consilience):

@@ -13,15 +13,6 @@ from hypothesis import strategies as st
 from conftest import WORDS
 from consilience import load_model
 from consilience.models import batches
-from consilience.models.batches import (
-    ALIGNED,
-    Budget,
-    equal_length_batches,
-    halving,
-    settle,
-    side_by_side,
-    text_logprobs,
-)
 from consilience.models.causal import CausalModel, Trie, TrieReader, search
 from consilience.models.loading import load_pretrained
 from consilience.models.masked import MaskedModel
@@ -34,13 +25,13 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 
 def test_batches_have_one_length_and_hold_everything_once():
     lengths = [3, 5, 3, 9, 5, 3]
-    batches = list(equal_length_batches(lengths, Budget(6)))
-    assert sorted(n for batch in batches for n in batch) == list(range(6))
-    for batch in batches:
+    found = list(batches.equal_length_batches(lengths, batches.Budget(6)))
+    assert sorted(n for batch in found for n in batch) == list(range(6))
+    for batch in found:
         assert len({lengths[n] for n in batch}) == 1
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= 6
-    assert list(equal_length_batches([], Budget(6))) == []
-    sizes = [*map(len, equal_length_batches([1] * 10, Budget(4)))]
+    assert list(batches.equal_length_batches([], batches.Budget(6))) == []
+    sizes = [*map(len, batches.equal_length_batches([1] * 10, batches.Budget(4)))]
     assert sizes == [4, 3, 3], "of one length as equal as they can be"
 
 
@@ -52,14 +43,14 @@ def test_normalising_leaves_nan_alone_and_survives_minus_infinity():
 
 
 def test_halving_learns_and_gives_up_where_one_is_too_much():
-    budget = Budget(1000)
+    budget = batches.Budget(1000)
 
     def work(batch):
         if len(batch) > 3:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
         return batch.tolist()
 
-    found = halving(work, np.arange(10), 5, budget)
+    found = batches.halving(work, np.arange(10), 5, budget)
     assert [each for part in found for each in part] == list(range(10))
     assert budget.tokens == 5 * 5 // 2
 
@@ -77,13 +68,15 @@ def test_halving_learns_and_gives_up_where_one_is_too_much():
     ):
         sizes = []
         with pytest.raises(type(error), match=re.escape(str(error))):
-            halving(fails, np.arange(4), 5, budget)
+            batches.halving(fails, np.arange(4), 5, budget)
         assert sizes == expected
 
 
 def test_work_side_by_side_comes_in_order_and_leaves_the_threads_as_they_were():
     cpu = torch.device("cpu")
-    found = list(side_by_side(lambda n: (n * n, torch.get_num_threads()), iter(range(9)), cpu))
+    found = list(
+        batches.side_by_side(lambda n: (n * n, torch.get_num_threads()), iter(range(9)), cpu)
+    )
     assert found == [(n, (n * n, 1)) for n in range(9)]
     assert torch.get_num_threads() == 2
 
@@ -91,7 +84,7 @@ def test_work_side_by_side_comes_in_order_and_leaves_the_threads_as_they_were():
         return 1 // (3 - n)
 
     with pytest.raises(ZeroDivisionError):
-        list(side_by_side(fails, iter(range(9)), cpu))
+        list(batches.side_by_side(fails, iter(range(9)), cpu))
     assert torch.get_num_threads() == 2
 
 
@@ -102,7 +95,7 @@ def test_near_ties_get_the_values_that_they_have_alone():
         asked.append((row, answers.tolist()))
         return -1.0 * answers
 
-    found = settle(values, 1e-3, alone)
+    found = batches.settle(values, 1e-3, alone)
     assert asked == [(1, [1, 2])]
     np.testing.assert_array_equal(found, [[0, -9, np.nan], [-9, -1, -2], [np.nan] * 3])
 
@@ -159,12 +152,12 @@ def test_a_search_finds_what_scoring_everything_finds(queries, width, seed, fill
 def test_a_model_reads_what_texts_begin_with_once(tokens, model_folder):
     """'a b c', 'a b d', 'a e f': the probabilities after 'a' and after 'a b', in few passes."""
     scorer = load_model(str(model_folder("gpt2"))).scorer
-    scorer.budget = Budget(tokens)
+    scorer.budget = batches.Budget(tokens)
     texts, skips = [[5, 6, 7], [5, 6, 8], [5, 9, 10]], [1, 2, 1]
     found = scorer.totals([([5], [[6, 7]]), ([5, 6], [[8]]), ([5], [[9, 10]])])
-    expected = text_logprobs(scorer.model, texts, skips, Budget(100))
+    expected = batches.text_logprobs(scorer.model, texts, skips, batches.Budget(100))
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-4)
-    whole = text_logprobs(scorer.model, texts, [1] * 3, Budget(100))
+    whole = batches.text_logprobs(scorer.model, texts, [1] * 3, batches.Budget(100))
     reader, left = TrieReader(scorer, Trie.of(texts)), [1]
 
     def scarce(states):
@@ -200,7 +193,7 @@ def test_no_score_depends_on_where_weights_begin_in_memory(family, model_folder,
     moved = {"causal": CausalModel, "seq2seq": Seq2SeqModel}.get(
         loaded.kind, partial(MaskedModel, protocol="strict")
     )(loaded)
-    assert not any(weight.data_ptr() % ALIGNED for weight in moved.model.parameters())
+    assert not any(weight.data_ptr() % batches.ALIGNED for weight in moved.model.parameters())
     usual, words = load_model(str(model_folder(family))), words_of(*WORDS, "New York", "Parisian")
     found, expected = (scores_of(one, QUERIES[:8], words)[0] for one in (moved, usual))
     np.testing.assert_array_equal(found, expected)

@@ -23,22 +23,7 @@ from consilience.plans.questions import questions_of
 from consilience.probing import probe
 from consilience.runs.run import read_answers
 from consilience.suites.questions import Questions
-from consilience.train import TrainingFolder, consistency
-from consilience.train.consistency import (
-    PARTS,
-    ConsistencyTrainer,
-    Training,
-    split_by_item,
-    train,
-    vote_loss,
-)
-from consilience.train.improvement import (
-    harm_of,
-    harm_rows,
-    harm_verdict,
-    measures_of,
-    text_row,
-)
+from consilience.train import TrainingFolder, consistency, improvement
 from test_label_writer import CHAT
 
 VARY = ("paraphrase=all", "order=rotations")
@@ -73,12 +58,12 @@ def chat(calm_folder, tmp_path_factory):
 
 def training(spec, **change):
     suite = Questions.from_frame(questions())
-    return Training(replace(OPTIONS, model=str(spec), **change), suite).with_defaults()
+    return consistency.Training(replace(OPTIONS, model=str(spec), **change), suite).with_defaults()
 
 
 def test_other_suites_of_questions_are_scored_as_the_trained_one():
     how = {"option_score": "sum", "template": "plain"}
-    measures = measures_of(training("model", also=("mini-questions", "mini"), **how))
+    measures = improvement.measures_of(training("model", also=("mini-questions", "mini"), **how))
     asked = [(of.option_score, of.template) for of, _ in measures.values()]
     assert asked == [("sum", "plain"), ("sum", "plain"), (None, None)]
 
@@ -90,7 +75,7 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, chang
     """At the first step the model is its own teacher; options are compared, not positions."""
     monkeypatch.setattr(consistency, "VARIANTS", 99)
     asked = training(chat, **change)
-    made = ConsistencyTrainer(asked, tmp_path / "training")
+    made = consistency.ConsistencyTrainer(asked, tmp_path / "training")
     with torch.no_grad():
         found = made.compute_loss(made.model.eval(), made.steps[0]).item()
     options = replace(asked.asked(("A",), 4), out=tmp_path / "probe")
@@ -102,13 +87,15 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, chang
     (item,), items = made.steps.steps[0], made.steps.items
     scores = by_item[[one is item for one in items].index(True)]
     assert torch.allclose(item.teacher, scores, atol=1e-4)
-    assert found == pytest.approx(vote_loss(scores[None], scores[None]).item(), rel=1e-4)
+    assert found == pytest.approx(
+        consistency.vote_loss(scores[None], scores[None]).item(), rel=1e-4
+    )
 
 
 def test_without_a_chat_template_the_prompt_is_plain(chat, tmp_path):
     shutil.copytree(chat, tmp_path / "plain")
     (tmp_path / "plain" / "chat_template.jinja").unlink()
-    made = ConsistencyTrainer(training(tmp_path / "plain"), tmp_path / "training")
+    made = consistency.ConsistencyTrainer(training(tmp_path / "plain"), tmp_path / "training")
     read = made.loaded.tokenizer.decode(made.steps.items[0].asks[0].sequences[0])
     assert read.rstrip() == "Question: What is A0?\nA. Paris\nB. Berlin\nC. Rome\nAnswer:"
 
@@ -116,10 +103,10 @@ def test_without_a_chat_template_the_prompt_is_plain(chat, tmp_path):
 @pytest.mark.parametrize(("count", "sizes"), [(200, [120, 40, 40]), (20, [12, 4, 4])])
 def test_a_suite_of_one_group_is_split_by_item_whatever_its_order(count, sizes):
     suite = Questions.from_frame(questions("A", count))
-    parts = split_by_item(suite).groups
-    assert [len(parts[name]) for name in PARTS] == sizes
-    other = split_by_item(Questions.from_frame(questions("A", count).reverse())).groups
-    for name in PARTS:
+    parts = consistency.split_by_item(suite).groups
+    assert [len(parts[name]) for name in consistency.PARTS] == sizes
+    other = consistency.split_by_item(Questions.from_frame(questions("A", count).reverse())).groups
+    for name in consistency.PARTS:
         assert {one.item for one in parts[name]} == {one.item for one in other[name]}
 
 
@@ -131,9 +118,10 @@ def test_equal_questions_and_those_that_an_expectation_links_are_in_one_part():
         suite, items=(*suite.items, *(replace(one, item=f"{one.item}b") for one in suite.items))
     )
     groups = {
-        one.item: one.group for one in split_by_item(replace(suite, expectations=links)).items
+        one.item: one.group
+        for one in consistency.split_by_item(replace(suite, expectations=links)).items
     }
-    assert {*groups.values()} == {*PARTS}
+    assert {*groups.values()} == {*consistency.PARTS}
     assert all(groups[f"A{at}"] == groups[f"A{at}b"] for at in range(40))
     assert all(groups[f"A{at}"] == groups[f"A{at + 1}"] for at in range(0, 20, 2))
 
@@ -142,7 +130,7 @@ def test_facts_of_one_subject_are_in_one_part():
     """Their questions have one text and other options: *France shares borders with ____*."""
     made = questions_of(ProbeOptions(model="m", suite="mini", as_questions=3))
     parts = defaultdict(set)
-    for one in split_by_item(made).items:
+    for one in consistency.split_by_item(made).items:
         parts[one.paraphrases[""][0]].add(one.group)
     assert len(parts) < len(made.items) and {len(of) for of in parts.values()} == {1}
 
@@ -187,7 +175,7 @@ def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, ch
     def again(*args, **kwargs):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(ConsistencyTrainer, "train", again)
+    monkeypatch.setattr(consistency.ConsistencyTrainer, "train", again)
     assert "Harm: what the training may have cost" in output(consilience, *command)
 
 
@@ -206,10 +194,10 @@ def assert_same_model(base, adapter, merged):
 
 
 def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path, monkeypatch):
-    save = ConsistencyTrainer._save_checkpoint
+    save = consistency.ConsistencyTrainer._save_checkpoint
 
     def weights(name):
-        train(training(chat), tmp_path / name)
+        consistency.train(training(chat), tmp_path / name)
         return AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict()
 
     def killed(self, *args, **kwargs):
@@ -219,7 +207,7 @@ def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path
 
     whole = weights("whole")
     with monkeypatch.context() as patch:
-        patch.setattr(ConsistencyTrainer, "_save_checkpoint", killed)
+        patch.setattr(consistency.ConsistencyTrainer, "_save_checkpoint", killed)
         with pytest.raises(KeyboardInterrupt):
             weights("killed")
     (tmp_path / "killed" / "checkpoint-3").mkdir()
@@ -260,8 +248,8 @@ def test_facts_are_learned_as_questions(consilience, command, tmp_path):
 ])  # fmt: skip
 def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
     row = {"what": "Accuracy", "before": 0.5, "low": low, "high": high, "is_cost": is_cost}
-    assert harm_of(row) == harm
-    sentence = harm_verdict([row])
+    assert improvement.harm_of(row) == harm
+    sentence = improvement.harm_verdict([row])
     shown = {"none within 2": "No harm shown within", "not ruled out": "A harm of more than 2"}
     shown["harm"] = "Harm: Accuracy"
     assert sentence.startswith(shown[harm])
@@ -274,7 +262,7 @@ def test_the_harm_to_facts_is_the_change_of_the_mean_over_relations(tmp_path):
         for name in ("random", "majority")
     )
     compared = compare({"before": before.checked, "after": after.checked}, before.suite, "strict")
-    accuracy, _ = harm_rows(compared, before.suite, "mini")
+    accuracy, _ = improvement.harm_rows(compared, before.suite, "mini")
     for side, run in (("before", before), ("after", after)):
         metrics = run.metrics.filter(metric="mean_accuracy", over="mean", kind="whole")
         assert accuracy[side] == pytest.approx(metrics["value"].item())
@@ -283,14 +271,14 @@ def test_the_harm_to_facts_is_the_change_of_the_mean_over_relations(tmp_path):
 def test_the_perplexity_of_text_by_hand():
     """Lines of 2, 2 and 4 words, twice; each word costs 0.1, 0.1 and 0.2 nats more: 0.15 a word."""
     before = np.array([(2.0, 2), (4.0, 2), (2.0, 4)] * 2).T
-    row = text_row(before, np.array([(2.2, 2), (4.2, 2), (2.8, 4)] * 2).T)
+    row = improvement.text_row(before, np.array([(2.2, 2), (4.2, 2), (2.8, 4)] * 2).T)
     assert row["before"] == pytest.approx(math.e)
     assert row["difference"] == pytest.approx(math.expm1(0.15))
     error = math.sqrt(6 / 5 * 2 * (0.1**2 + 0.1**2 + 0.2**2)) / 16
     far = stats.t.ppf(0.975, 5) * error
     assert row["high"] == pytest.approx(math.expm1(0.15 + far))
-    alone = text_row(before[:, :1], np.array([[2.2], [2]]))
-    assert math.isnan(alone["high"]) and harm_of(alone) == "not ruled out"
+    alone = improvement.text_row(before[:, :1], np.array([[2.2], [2]]))
+    assert math.isnan(alone["high"]) and improvement.harm_of(alone) == "not ruled out"
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,13 @@ def _tokenizer(kind: str):
     return fast
 
 
+def with_segments(tokenizer):
+    """It tells a model which sentence of a pair a token is of, as the released ones of BERT do."""
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+    return tokenizer
+
+
 FAMILIES = {
     "bert": ("BertForMaskedLM", "BertConfig", "wordpiece"),
     "bert-uncased": ("BertForMaskedLM", "BertConfig", "wordpiece-uncased"),
@@ -281,9 +288,8 @@ def calm_folder(model_folder, tmp_path_factory):
         if hasattr(model.config, "initializer_range"):
             model.config.initializer_range = 0.1
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(family))
-        if model.config.model_type in ("bert", "electra"):  # as released ones have it
-            names = ["input_ids", "token_type_ids", "attention_mask"]
-            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+        if model.config.model_type in ("bert", "electra"):
+            with_segments(tokenizer)
         built[family] = tmp_path_factory.mktemp(family)
         model.save_pretrained(built[family])
         tokenizer.save_pretrained(built[family])

@@ -1,14 +1,13 @@
 """Sentence pairs, answers to them and tiny classifiers, built where tests need them."""
 
 import json
-import re
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from conftest import SENTENCES, _tokenizer
+from conftest import SENTENCES, _tokenizer, with_segments
 from consilience import measure
 from consilience.analysis.examples import changed_answers
 from consilience.core.factors import Design
@@ -170,37 +169,12 @@ def stamps(folder):
     return {path: (stat.st_mtime_ns, stat.st_ino) for path, stat in stats.items()}
 
 
-def wordpiece():
-    """BERT's kind of tokenizer, which knows the words of the pairs and of their forms."""
-    import transformers
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordPiece
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import TemplateProcessing
-
-    words = re.findall(r"\w+|[^\w\s]", " ".join(["Sentence1: [Sentence2]", *SENTENCES]))
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {word: at for at, word in enumerate(dict.fromkeys([*special, *words]))}
-    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **{f"{token[1:-1].lower()}_token": token for token in special},
-    )
-
-
 def save_classifier(folder, family="bert", labels=SAME, *, seed=0, named=True):
     """A small random classifier; its labels have names in its configuration if ``named``."""
     import torch
     import transformers
 
-    tokenizer = wordpiece() if family == "bert" else _tokenizer("causal")
+    tokenizer = with_segments(_tokenizer("wordpiece")) if family == "bert" else _tokenizer("causal")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     name = {"bert": "Bert", "llama": "Llama", "gpt2": "GPT2"}[family]
     config = getattr(transformers, f"{name}Config")(

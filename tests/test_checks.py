@@ -40,12 +40,8 @@ def asked(text, answers=("Rome", "Paris"), *, is_chat=False):
 def test_numbers(values, is_refused):
     for array in (np.array(values), torch.tensor(values)):
         if is_refused:
-            refused(
-                "logits are not numbers in float16.* Use --dtype float32",
-                check_numbers,
-                array,
-                "float16",
-            )
+            message = "logits are not numbers in float16.* Use --dtype float32"
+            refused(message, check_numbers, array, "float16")
         else:
             check_numbers(array, "float16")
 
@@ -74,11 +70,8 @@ def writing(folder):
 
 
 def pairs(folder):
-    return [
-        *LabelAsker(PromptModel(load_pretrained(folder)), MRPC, "{text}:").score(
-            forms_of(PAIRS[:1])
-        )
-    ]
+    model = LabelAsker(PromptModel(load_pretrained(folder)), MRPC, "{text}:")
+    return [*model.score(forms_of(PAIRS[:1]))]
 
 
 def classes(folder):
@@ -107,9 +100,8 @@ def test_ids_beyond_the_embeddings(model_folder, tmp_path, token, special, templ
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     if is_refused:
-        message = (
-            f"has {len(tokenizer)} tokens, the model {len(tokenizer) - 1} embeddings: .*{token}"
-        )
+        size = len(tokenizer)
+        message = f"has {size} tokens, the model {size - 1} embeddings: .*{token}"
         refused(message, load_pretrained, str(folder))
     else:
         load_pretrained(str(folder))

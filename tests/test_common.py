@@ -56,11 +56,9 @@ def phrasings(count):
 
 def asked_nothing_else(folder, common):
     """Runs with the common queries alone."""
-    folders = {
-        label: kept_run(folder / label, common.suite, of.answers.with_columns(input=pl.lit(["?"])))
-        for label, of in common.answers.items()
-    }
-    return [Run.open(path, label) for label, path in folders.items()]
+    for label, of in common.answers.items():
+        kept_run(folder / label, common.suite, of.answers.with_columns(input=pl.lit(["?"])))
+    return [Run.open(folder / label, label) for label in common.answers]
 
 
 def in_numbers(compared):
@@ -79,12 +77,8 @@ def test_a_factor_that_one_run_did_not_vary_is_compared_at_its_base_level(consil
         common = Common.of(pair, pair[0].suite)
         assert {*common.shared["variant"]} == {"paraphrase=1", "paraphrase=2"}
         assert common.shared.height == some.answers.height
-        (first, second) = (
-            cs.compare(*pair)
-            .table.filter(metric="accuracy", over="all")[0, ["first_value", "second_value"]]
-            .row(0)
-        )
-        assert first == second  # a draw depends on the question alone
+        (row, *_) = cs.compare(*pair).table.filter(metric="accuracy", over="all").to_dicts()
+        assert row["first_value"] == row["second_value"]  # a draw depends on the question alone
     assert {*Common.of([both, other], both.suite).shared["variant"]} == {"base"}
 
 
@@ -166,16 +160,16 @@ def test_a_line_says_how_many_prompts_differ_unless_all_do(prompt, notes, tmp_pa
 
 def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
     """Two options, asked alone and beside three: BCA is BA. A group without options has no orders."""
-    small = [
-        {"item": str(at), "question": f"{at}?", "options": "yes;no", "answer": "yes", "group": "g"}
-        for at in range(4)
+    lines = [*(f"{at} yes yes;no g" for at in range(4)), "o x . open", "z x x;y;z g"]
+    rows = [
+        dict(zip(("item", "answer", "options", "group"), of.split(), strict=True)) for of in lines
     ]
-    small.append({"item": "o", "question": "o?", "options": "", "answer": "x", "group": "open"})
-    more = {"item": "z", "question": "z?", "options": "x;y;z", "answer": "x", "group": "g"}
-    large = [*small, more]
+    large = [
+        of | {"question": f"{of['item']}?", "options": of["options"].strip(".")} for of in rows
+    ]
     runs = [
         cs.evaluate(large, "baseline:random", out=tmp_path / "large").run,
-        cs.evaluate(small, "baseline:constant", out=tmp_path / "small").run,
+        cs.evaluate(large[:-1], "baseline:constant", out=tmp_path / "small").run,
     ]
     for pair in (runs, runs[::-1]):
         common, compared = Common.of(pair, pair[0].suite), cs.compare(*pair)
@@ -256,11 +250,10 @@ def test_facts_in_some_patterns_have_the_numbers_of_a_suite_without_the_others(t
     kept = result.suite.relations[0].patterns[1:]
     names = [one.text for one in kept]
     only, found = numbers_of_variants(result.answers, result.suite, names)
-    small = [
-        replace(group, patterns=kept, edges={(0, 1): group.edges[1, 2]} if group.edges else {})
-        for group in result.suite
-    ]
-    assert only == (without := replace(result.suite, relations=tuple(small)))
+    edges = [{(0, 1): group.edges[1, 2]} if group.edges else {} for group in result.suite]
+    small = zip(result.suite, edges, strict=True)
+    small = tuple(replace(group, patterns=kept, edges=of) for group, of in small)
+    assert only == (without := replace(result.suite, relations=small))
     of_kept = result.answers.filter(pl.col("variant").is_in(names))
     assert found.equals(measure(of_kept, without, "strict"))
     assert found.filter(kind="edit").height
@@ -292,10 +285,8 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
 ):
     """Shares of variance, too: the variants that are left are all combinations of their levels."""
     levels = {"paraphrase": ("1", "2"), "order": ("ABC", "BCA", "CAB")}
-    rows = [
-        {"question": f"{at}?", "question_2": f"Say {at}.", "options": "x;y;z", "answer": "x"}
-        for at in range(6)
-    ]
+    rows = [{"question": f"{at}?", "question_2": f"Say {at}.", "options": "x;y;z", "answer": "x"}
+            for at in range(6)]  # fmt: skip
     result = cs.evaluate(rows, "baseline:random", out=tmp_path / "run")
     small = FactorialDesign.full([Factor(name, left.get(name, of)) for name, of in levels.items()])
     only, found = numbers_of_variants(result.answers, result.suite, small.names)
@@ -306,8 +297,7 @@ def test_questions_in_some_variants_have_the_factors_of_a_run_without_the_others
     of_kept = result.answers.filter(pl.col("variant").is_in(small.names))
     assert found.equals(measure(of_kept, without, "strict"))
     views = factors_of("run", only, CheckedAnswers(of_kept, only), None)
-    rows = [row[0] for row in factor_table(views, "").rows]
-    assert rows == [*factors]
+    assert [row[0] for row in factor_table(views, "").rows] == factors
 
 
 def test_the_examples_of_sentence_pairs_are_the_answers_that_a_form_changed(consilience, tmp_path):
@@ -317,6 +307,6 @@ def test_the_examples_of_sentence_pairs_are_the_answers_that_a_form_changed(cons
     assert "Answers that changed, the most confident first" in lines[0]
     assert "original Sentence1: <i>a</i> Sentence2: original not_entailment not_entailment" in lines
     assert "reverse Sentence1: <i>a</i> Sentence2: reverse entailment not_entailment" in lines
-    analysis = cs.analyze_examples(run)
-    assert analysis.tables["changed_answers"]["item"].to_list() == ["1", "4"]
-    assert cs.analyze_examples(pair_run(tmp_path / "none", ())).tables["changed_answers"].is_empty()
+    none = pair_run(tmp_path / "none", ())
+    for folder, items in (run, ["1", "4"]), (none, []):
+        assert cs.analyze_examples(folder).tables["changed_answers"]["item"].to_list() == items

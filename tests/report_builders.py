@@ -137,7 +137,7 @@ def kept_run(folder, suite, answers, **settings):
 def pair_run(folder, flip, items=12):
     """Pairs in three forms; ``flip``: the items whose label the reverse form changes."""
     model = {"model": "<b>model</b>", "kind": "masked", "architecture": "B", "parameters": 7,
-             "dtype": "float32", "device": "cpu", "joined": "pair", "pool": "last",
+             "dtype": "float32", "device": "cpu", "joined": "pair",
              "longest": 64}  # fmt: skip
     rows = [
         {"group": "rte", "item": str(at), "subject": f"s{at}", "variant": form,

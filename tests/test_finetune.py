@@ -75,10 +75,9 @@ def train(spec, folder, sources=ONE, **change):
     return train_classifier(replace(OPTIONS, model=str(spec), **change), sources, folder)
 
 
-def heads_of(spec, labels=None, **change):
+def heads_of(spec, labels=None):
     """A model with new heads, and its tokenizer."""
-    options = replace(OPTIONS, model=str(spec), **change)
-    return load_heads(options, labels or {"rte": RTE.labels})
+    return load_heads(replace(OPTIONS, model=str(spec)), labels or {"rte": RTE.labels})
 
 
 def record_of(folder):
@@ -164,7 +163,7 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     heads = trained[0].heads
     reader = PairInput(model, AutoTokenizer.from_pretrained(place), reading)
     encoded = reader.encode([original(pair, RTE.indicators) for pair in make(8, seed=1).items])
-    logits = torch.cat([classifier.read([each], model, reading) for each in encoded])
+    logits = torch.cat([classifier.read([each], model) for each in encoded])
     heads.eval()
     with torch.no_grad():
         before = heads("rte", **collate(encoded, reader.tokenizer.pad_token_id or 0))
@@ -174,10 +173,10 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     assert found["validation"] == {"rte": judge(tmp_path / "o", ONE[0])[0]}
 
 
-def read(folder, **reading):
+def read(folder):
     """A model with a new head, in double precision, and forms of three lengths."""
     torch.manual_seed(1)
-    heads, tokenizer = heads_of(folder, **reading)
+    heads, tokenizer = heads_of(folder)
     reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
     pairs = [("Paris", "Rome"), ("Rome is in Europe.", "Oslo"), (SENTENCES[0], SENTENCES[1])]
     forms = reader.encode([original(TextPair("", *each, ""), ("A", "B")) for each in pairs])
@@ -185,36 +184,17 @@ def read(folder, **reading):
     return heads.double().eval(), forms, tokenizer
 
 
-@pytest.mark.parametrize(
-    ("family", "pool"),
-    [
-        *((family, "last") for family in ENCODERS + DECODERS + OTHERS),
-        *((family, pool) for family in DECODERS for pool in ("mean", "end")),
-    ],
-)
+@pytest.mark.parametrize("family", ENCODERS + DECODERS + OTHERS)
 @torch.no_grad()
-def test_padding_changes_no_logits_which_are_those_of_transformers(family, pool, folder_of):
-    """The mean and the end, which transformers does not read, are worked out token by token."""
-    kind = "pair" if family in ENCODERS else "string"
-    heads, forms, tokenizer = read(folder_of(family), input=kind, pool=pool)
-    pad = tokenizer.pad_token_id
-    inputs = [collate(some, pad) for some in (forms, *([form] for form in forms))]
+def test_padding_changes_no_logits_which_are_those_of_transformers(family, folder_of):
+    heads, forms, tokenizer = read(folder_of(family))
+    inputs = [collate(some, tokenizer.pad_token_id) for some in (forms, *([one] for one in forms))]
     together, *alone = (heads("rte", **each) for each in inputs)
     assert together.shape == (3, 2)
     assert (together[0] - together[1]).abs().max() > 1e-3
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
-    model = heads.models["rte"]
-    if pool == "last":
-        theirs = [model(**each).logits for each in inputs]
-        torch.testing.assert_close([together, *alone], theirs, rtol=0, atol=1e-9)
-        return
-    if pool == "end":  # GPT-2 has one token for the end and for padding
-        assert {form["input_ids"][-1] for form in forms} == {tokenizer.eos_token_id}
-        assert family == "llama" or pad == tokenizer.eos_token_id
-    for row, form in zip(together, forms, strict=True):
-        hidden = model.base_model(torch.tensor([form["input_ids"]])).last_hidden_state[0]
-        read_at = hidden[-1] if pool == "end" else sum(hidden) / len(form["input_ids"])
-        torch.testing.assert_close(row, model.score.weight @ read_at, rtol=0, atol=1e-9)
+    theirs = [heads.models["rte"](**each).logits for each in inputs]
+    torch.testing.assert_close([together, *alone], theirs, rtol=0, atol=1e-9)
 
 
 def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_path):
@@ -384,7 +364,7 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     assert (place / "rte" / WEIGHTS).stat().st_mtime_ns == written
     refused(r"another run: its epochs is 1, .*Choose another", train, plain, place, epochs=2)
     refused("its tasks is", train, plain, place, (replace(ONE[0], train=make(14)),), epochs=1)
-    refused("its input is not set", train, plain, place, input="string", epochs=1)
+    refused("its max_length is not set", train, plain, place, max_length=9, epochs=1)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("x")
     refused(
@@ -396,11 +376,10 @@ def test_what_is_finished_is_taken_and_another_training_is_refused(plain, tmp_pa
     assert train(plain, tmp_path / "killed", epochs=1)["epochs"] == 1
 
 
-def test_a_mistake_does_not_take_the_folder(plain, folder_of, tmp_path):
-    """A choice that the tokenizer does not have, and a rate that ends in no number."""
+def test_a_mistake_does_not_take_the_folder(plain, tmp_path):
+    """Pairs that are all too long, and a rate that ends in no number."""
     place = tmp_path / "o"
-    with pytest.raises(ConsilienceError, match="--input pair, and the tokenizer puts nothing"):
-        train(folder_of("gpt2"), place, input="pair", epochs=1)
+    refused("all 16 pairs of rte have more than 8 tokens", train, plain, place, max_length=8)
     with pytest.raises(ConsilienceError, match=r"the loss is nan at step \d"):
         train(plain, place, learning_rate=1e30, epochs=1)
     assert train(plain, place, epochs=1)["epochs"] == 1

@@ -156,13 +156,13 @@ def test_halves_and_samples(classifier, perturb, tmp_path):
 def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path):
     """Those that finetune left beside the model."""
     model = save_classifier(tmp_path / "model", "llama", seed=3)
-    beside = {"joined": "string", "pool": "mean", "indicators": ["Left", "Right"]}
+    beside = {"joined": "string", "indicators": ["Left", "Right"]}
     (model / "consilience.json").write_text(json.dumps(beside))
     assert perturb(model)[0] == 0
     texts = [row["original_1"] for row in changed_in(tmp_path / "run")]
     assert texts and all(text.startswith("Left: ") for text in texts)
     asked = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
-    assert (asked["joined"], asked["pool"]) == ("string", "mean")
+    assert asked["joined"] == "string"
 
 
 def answers_in(folder):

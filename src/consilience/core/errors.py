@@ -183,7 +183,6 @@ PublishFormat = Literal["eee", "model-card"]
 CandidateSet = Literal["objects", "pieces", "vocabulary"]
 Joined = Literal["pair", "string"]
 SuiteKind = Literal["questions", "facts", "judge"]
-Pool = Literal["last", "end", "mean"]
 Loss = Literal["vote", "pairs", "pairs-vocabulary"]
 TrainingText = Literal["patterns", "none"]
 SMALL_TASKS = ("rte", "mrpc")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading, Pool
+from consilience.core.errors import DEFAULT_LOADING, ConsilienceError, Joined, Loading
 from consilience.core.free_text import numbers_in
 from consilience.core.items import Floats, Form, as_lines, as_string, group_rows, padded
 from consilience.core.text import NEGATIONS
@@ -38,7 +38,6 @@ class PairFormat:
     """How a classifier reads a form, as far as CALUM's paper leaves it open."""
 
     joined: Joined  # Two segments, or one string
-    pool: Pool = "last"  # Where a decoder's head reads
     indicators: tuple[str, str] | None = None  # The indicators that the model was trained with
 
     @classmethod
@@ -59,8 +58,8 @@ class PairFormat:
             record = parse_json(path.read_text(encoding="utf-8"))
             indicators = record["indicators"]
             pair = (str(indicators[0]), str(indicators[1])) if indicators else None
-            if record["joined"] in get_args(Joined) and record["pool"] in get_args(Pool):
-                return cls(record["joined"], record["pool"], pair)
+            if record["joined"] in get_args(Joined):
+                return cls(record["joined"], pair)
             raise ValueError("a reading that is not known")
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConsilienceError("not the record of a reading", where=str(path)) from error
@@ -72,25 +71,16 @@ class PairInput:
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reading: PairFormat
     ) -> None:
-        if reading.pool != "last" and not hasattr(model, "score"):  # a decoder's head
-            problem = f"--pool {reading.pool} with a model that has no such choice"
-            raise ConsilienceError(problem, expected="a decoder", todo="Leave it out.")
-        if reading.pool == "end" and tokenizer.eos_token_id is None:
-            raise ConsilienceError("--pool end, and the tokenizer has no end token")
         if not tokenizer.is_fast:
             raise ConsilienceError("no fast tokenizer", expected="a tokenizer.json")
         extra = tokenizer.num_special_tokens_to_add
         if reading.joined == "pair" and extra(pair=True) <= extra(pair=False):
-            raise ConsilienceError(
-                "--input pair, and the tokenizer puts nothing between two sentences",
-                todo="Use --input string.",
-            )
+            raise ConsilienceError("a tokenizer that puts nothing between two sentences")
         self.tokenizer, self.reading = tokenizer, reading
         self.longest = min(tokenizer.model_max_length, positions(model))
 
     def encode(self, forms: Sequence[Form]) -> list[Encoded]:
         encoded: list[Encoded] = []
-        end = [int(self.tokenizer.eos_token_id)] if self.reading.pool == "end" else []
         for start in range(0, len(forms), PART):
             part = forms[start : start + PART]
             texts: list[list[str]] = [[as_string(form) for form in part]]
@@ -99,8 +89,9 @@ class PairInput:
             columns: Any = self.tokenizer(*texts, verbose=False, split_special_tokens=True)
             names = [one for one in self.tokenizer.model_input_names if one in columns]
             for row in range(len(part)):
-                form = {one: list(columns[one][row]) for one in names if one != "attention_mask"}
-                encoded.append({**form, "input_ids": form["input_ids"] + end})
+                encoded.append(
+                    {one: list(columns[one][row]) for one in names if one != "attention_mask"}
+                )
         return encoded
 
 
@@ -112,7 +103,7 @@ class PairClassifier(ReadyModel):
         self.input = PairInput(loaded.model, loaded.tokenizer, reading)
         self.labels = tuple(labels)
         self._columns = label_positions(labels, dict(loaded.model.config.id2label or {}))
-        self.identity |= {"joined": reading.joined, "pool": reading.pool}
+        self.identity |= {"joined": reading.joined}
 
     def text(self, shown: Form) -> str:
         return as_string(shown) if self.input.reading.joined == "string" else as_lines(shown)
@@ -139,7 +130,7 @@ class PairClassifier(ReadyModel):
             yield Scores(np.concatenate(rows), self.labels, logprob)
 
     def _logits(self, forms: list[Encoded]) -> torch.Tensor:
-        return read(forms, self.model, self.input.reading)[:, self._columns]
+        return read(forms, self.model)[:, self._columns]
 
 
 def load_pair_classifier(
@@ -153,11 +144,11 @@ def load_pair_classifier(
 
 
 @torch.inference_mode()
-def read(forms: Sequence[Encoded], model: PreTrainedModel, reading: PairFormat) -> torch.Tensor:
+def read(forms: Sequence[Encoded], model: PreTrainedModel) -> torch.Tensor:
     """Logits (form, label) of a few forms."""
     inputs = collate(forms, int(getattr(model.config, "pad_token_id", None) or 0))
     moved = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    return logits_of(model, reading.pool, moved)
+    return logits_of(model, moved)
 
 
 def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
@@ -170,24 +161,18 @@ def collate(forms: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
     }
 
 
-def logits_of(model: Any, pool: Pool, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Logits (form, label); ``pool``: where a decoder's head reads.
+def logits_of(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Logits (form, label).
 
-    The attention mask marks a decoder's last token. Transformers would look for the id of the
-    padding, which may also occur in the text.
+    A decoder's head reads the last token, which the attention mask marks. Transformers would look
+    for the id of the padding, which may also occur in the text.
     """
     if not hasattr(model, "score"):  # the head of a decoder, which reads one vector of a sequence
         logits: torch.Tensor = model(**inputs).logits
         return logits
     hidden = model.base_model(**inputs).last_hidden_state
-    attention = inputs["attention_mask"]
-    if pool == "mean":
-        weights = attention[..., None].to(hidden.dtype)
-        pooled = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
-    else:
-        rows = torch.arange(len(hidden), device=hidden.device)
-        pooled = hidden[rows, attention.sum(dim=1) - 1]
-    scores: torch.Tensor = model.score(pooled)
+    rows = torch.arange(len(hidden), device=hidden.device)
+    scores: torch.Tensor = model.score(hidden[rows, inputs["attention_mask"].sum(dim=1) - 1])
     return scores
 
 

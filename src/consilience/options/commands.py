@@ -14,10 +14,8 @@ from consilience.core.errors import (
     Connection,
     ConsilienceError,
     ExportFormat,
-    Joined,
     Loading,
     Loss,
-    Pool,
     Progress,
     Protocol,
     TrainingText,
@@ -349,7 +347,6 @@ class ImproveOptions(Options):
     as_questions: Annotated[AsQuestions, {"kinds": QUESTIONS}] = None
     out: Annotated[OptionalPath, Option(
         "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
-    dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
     loss: Annotated[Loss, Option(
         "vote: that of all variants; pairs: as ParaRel. Or pairs-vocabulary, of facts.")] = "vote"
     weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0
@@ -398,15 +395,8 @@ class FinetuneOptions(Options):
     epochs: Annotated[int, Option("How often each pair is read.", min=1)] = 10
     patience: Annotated[int, Option(
         "Stop after so many epochs without a better validation; 0 never.", min=0, is_rare=True)] = 3
-    input: Annotated[Joined | None, Option(
-        "Two segments (pair) or one text (string) [default: as the model is used].",
-        is_rare=True)] = None
-    pool: Annotated[Pool | None, Option(
-        "Decoders: read the last token, an end token after it, or the mean.", is_rare=True)] = None
     max_length: Annotated[int | None, Option(
         "Tokens of a pair, at most [default: the model's limit].", min=8, is_rare=True)] = None
-    indicators: Annotated[Sequence[str] | None, Option(
-        "Words before the two sentences: Premise,Hypothesis.", "A,B", is_rare=True)] = None
     limit: Annotated[int | None, Option(
         "Pairs of each task to train on, at most.", min=1, short="-n")] = None
     bf16: Bf16 = False

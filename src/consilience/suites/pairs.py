@@ -334,19 +334,15 @@ def is_task(spec: str) -> bool:
     return spec in TASKS or spec.endswith(".toml")
 
 
-def load_task(spec: str, indicators: Sequence[str] | None = None) -> Task:
-    """The task of that name or TOML file (``docs/calum.md``), also with other ``indicators``."""
+def load_task(spec: str) -> Task:
+    """The task of that name or TOML file (``docs/calum.md``)."""
     if not is_task(spec):
         raise ConsilienceError(
             f"no task '{spec}'",
             expected="a name or a TOML file",
             todo=did_you_mean(spec, list(TASKS)),
         )
-    task = task_of_table(read_document(Path(spec)), spec) if spec.endswith(".toml") else TASKS[spec]
-    if indicators is not None:
-        task = replace(task, indicators=tuple(indicators))  # type: ignore[arg-type]
-        check_task(task, "--indicators")
-    return task
+    return task_of_table(read_document(Path(spec)), spec) if spec.endswith(".toml") else TASKS[spec]
 
 
 def texts(*sizes: int) -> Callable[[Any], tuple[str, ...] | None]:

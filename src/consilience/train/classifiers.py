@@ -50,8 +50,8 @@ SORTED_TOGETHER = 50
 """Batches whose pairs are sorted by length together, so that they need little padding."""
 
 SETTINGS = (
-    "model", "learning_rate", "batch_size", "epochs", "patience", "input", "pool", "max_length",
-    "bf16", "trust_remote_code",
+    "model", "learning_rate", "batch_size", "epochs", "patience", "max_length", "bf16",
+    "trust_remote_code",
 )  # fmt: skip
 """The options that decide the weights of a training, beside its seed and its pairs."""
 
@@ -161,7 +161,7 @@ class Heads(torch.nn.Module):
 
     def forward(self, task: str, **inputs: torch.Tensor) -> torch.Tensor:
         """Logits (form, label) of the task."""
-        return logits_of(self.models[task], self.reading.pool, inputs)
+        return logits_of(self.models[task], inputs)
 
 
 def load_heads(options: FinetuneOptions, labels: Mapping[str, Sequence[str]]) -> tuple[Heads, Any]:
@@ -181,9 +181,7 @@ def load_heads(options: FinetuneOptions, labels: Mapping[str, Sequence[str]]) ->
         if models:  # frees the memory of this body before the next one is loaded
             setattr(model, model.base_model_prefix, next(iter(models.values())).base_model)
         models[task] = model
-    usual = PairFormat.of(loaded.kind)
-    reading = PairFormat(options.input or usual.joined, options.pool or usual.pool)
-    return Heads(models, reading), tokenizer
+    return Heads(models, PairFormat.of(loaded.kind)), tokenizer
 
 
 class PairTrainer(BatchTrainer):
@@ -247,15 +245,11 @@ class PairTrainer(BatchTrainer):
     def validate(self) -> dict[str, float]:
         """Accuracy and mean cross-entropy of the main task, in batches of pairs of one length."""
         self.heads.eval()  # the Trainer begins each step with train()
-        model, reading, pairs = (
-            next(iter(self.heads.models.values())),
-            self.heads.reading,
-            self.validation,
-        )
+        model, pairs = next(iter(self.heads.models.values())), self.validation
         labels, right, loss = torch.tensor(pairs.labels), 0, 0.0
 
         def score_batch(rows: Ints) -> Floats:
-            logits = read([pairs.forms[row] for row in rows], model, reading)
+            logits = read([pairs.forms[row] for row in rows], model)
             return np.asarray(logits.double().cpu().numpy())
 
         for rows, logits in score_batches(
@@ -340,7 +334,7 @@ def _sources(options: FinetuneOptions) -> list[TaskPairs]:
         pairs = read_pairs(file, task)
         return pairs if options.limit is None else sample_pairs(pairs, options.limit, SEED)
 
-    task = load_task(options.task, options.indicators)
+    task = load_task(options.task)
     validation = read_pairs(options.validation, task)
     sources = [TaskPairs(task, read(options.train, task), validation)]
     for spec in options.with_task or ():

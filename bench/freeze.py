@@ -165,7 +165,7 @@ def write_answers(out: Path) -> None:
         rows = pl.read_csv(out / f"asked-{suite}.csv", infer_schema=False).to_dicts()
         golds = [row["gold"] for row in rows]
         lines = [
-            {key: row[key] for key in ("group", "item", "variant")}
+            {key: row[key] for key in ("id", "group", "item", "variant")}
             | {"answer": (gold, golds[at - 1], f"It is {gold}.")[at % 3]}
             for at, (row, gold) in enumerate(zip(rows, golds, strict=True))
         ]

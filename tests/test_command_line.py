@@ -119,10 +119,8 @@ def test_an_option_means_the_same_in_all_commands():
     mixed = {name: values for name, values in kinds.items() if len(values) > 1}
     assert mixed == {
         "--data": {"F", "PATH"},  # a recipe reads several data sets
-        "--format": {  # of a result, of prompts and of what is published
-            "[eee|model-card]", "[table|md|latex|csv|json]", "[jsonl|csv|lm-eval]",
-        },
-    }  # fmt: skip
+        "--format": {"[eee|model-card]", "[table|md|latex|csv|json]"},  # of what is published
+    }
 
 
 def test_quiet_leaves_results_and_errors(consilience, tmp_path):

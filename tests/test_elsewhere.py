@@ -226,7 +226,7 @@ LATE = [{"turn_idx": 0, "source": "x", "extracted_value": text, "extraction_meth
 
 
 @pytest.mark.parametrize(("records", "expected", "factor", "note"), [
-    ([of for one in (eee("a", "oak", ["oak"], seed="1"), eee("a", "elm", ["oak"], seed="2"))
+    ([of for one in (eee("a", "oak", ["oak"], sample="1"), eee("a", "elm", ["oak"], sample="2"))
       for of in metrics_of(one, {"run/exact_match": one["evaluation"]["is_correct"], "run/bleu": False})],
      [100, 0, 0], "sample", "left out: 2 rows of other readings of an answer; used: run/exact_match"),
     (AGAIN, [100, 50, 50], "sample", ""),  # another evaluation of the same prompts
@@ -235,12 +235,12 @@ LATE = [{"turn_idx": 0, "source": "x", "extracted_value": text, "extraction_meth
     ([of | {"metadata": {"score": str(of["evaluation"]["score"]), "prompt_hash": "x" + of["sample_id"]}} for of in AGAIN],
      [100, 50, 50], "sample", ""),
     ([of | {"evaluation_name": "gsm8k/strict-match"} for of in AGAIN], [100, 50, 50], "sample", ""),
-    ([eee("a", "B", ["oak"], right=True, choices=["elm", "oak"], choices_order="2"),
-      eee("a", "oak", ["oak"], choices=["oak", "elm"], choices_order="1")], [100, 100, 100], "order", ""),
+    ([eee("a", "B", ["oak"], right=True, choices=["elm", "oak"], order="2"),
+      eee("a", "oak", ["oak"], choices=["oak", "elm"], order="1")], [100, 100, 100], "order", ""),
     ([eee("a", "no", ["oak"], right=True, ANSWER_ATTRIBUTION=LATE, choices=["oak", "elm"], template="1"),
       eee("a", "oak", ["oak"], choices=["oak", "elm"], template="2")], [100, 100, 100], "template", ""),
-    ([eee("a", "oak", ["oak"], phrasing="1"), eee("a", None, ["oak"], right=False, ERROR="timed out", phrasing="2"),
-      eee("a", "oak", [], phrasing="3")], [100, 0, 0], "paraphrase", "left out: 1 rows without 'gold'"),
+    ([eee("a", "oak", ["oak"], paraphrase="1"), eee("a", None, ["oak"], right=False, ERROR="timed out", paraphrase="2"),
+      eee("a", "oak", [], paraphrase="3")], [100, 0, 0], "paraphrase", "left out: 1 rows without 'gold'"),
     ([*AGAIN, eee("a", "oak", ["oak"]) | {"interaction_type": "multi_turn", "output": None,
       "messages": [{"turn_idx": 0, "role": "user"}]}], [100, 50, 50], "sample", "left out: 1 records of several turns"),
 ])  # fmt: skip
@@ -538,8 +538,6 @@ def test_answers_come_back_complete_or_by_id(consilience, tmp_path, exported):
     few = [{"id": of["id"], "answer": of["answer"]} for of in exported]
     path = write(tmp_path / "b.jsonl", few[::-1])
     assert [numbers(cs.score(path, suite=name)) for name in ("e.jsonl", "e.csv")] == [expected] * 2
-    named = [{name: of[name] for name in ("item", "variant", "answer")} for of in exported]
-    assert numbers(cs.score(write(tmp_path / "c.jsonl", named), suite="e.jsonl")) == expected
     result = cs.score(write(path, few[1:8]), suite="e.jsonl")
     assert result.answers.filter(pl.col("excluded") == "no row in the table").height == 5
     assert "left out: 1 item without a row" in result.notes
@@ -585,7 +583,7 @@ def harness(folder, name):
 
 
 def test_a_task_of_lm_evaluation_harness_and_its_log(consilience, tmp_path, exported):
-    export = ("suite", "export", "mine.csv", *VARY, "--format", "lm-eval")
+    export = ("suite", "export", "mine.csv", *VARY)
     out = output(consilience, *export, "--groups", "city", "--out", "t")
     assert out.splitlines()[0] == "t/consilience_mine.yaml: 12 documents of 2 items"
     docs = harness(Path("t"), "consilience_mine")
@@ -596,7 +594,6 @@ def test_a_task_of_lm_evaluation_harness_and_its_log(consilience, tmp_path, expo
     for more in ((), ("--template", "chat", "--groups", "city")):
         said = refusal(consilience, *export, "--out", "u", *more)
         assert "sentence pairs, open questions or a chat in" in said
-    assert "without a folder" in refusal(consilience, *export)
 
 
 EXPORT_FACTS = ("suite", "export", "mini", "--groups", "capital", "--limit", "2")
@@ -613,21 +610,20 @@ def test_answers_to_facts_are_joined_with_their_suite(consilience, tmp_path):
     result = cs.score(write(tmp_path / "a.jsonl", rows), "mini")
     assert numbers(result, "accuracy", "consistency") == [100, round(100 * 32 / 72, 1)]
     assert result.metrics.filter(kind="edit").height > 0, "the edits of the suite"
-    by_place = [{"item": of["item"], "variant": str(of["variant_index"]), "answer": of["answer"]}
-                for of in rows]  # fmt: skip
-    path = write(tmp_path / "b.jsonl", by_place)
+    by_id = [{"id": of["id"], "answer": of["answer"]} for of in rows]
+    path = write(tmp_path / "b.jsonl", by_id)
     assert_frame_equal(cs.score(path, "mini").metrics, result.metrics)
     assert cs.score(path, "mini", protocol="published").suite.protocol == "published"
-    result = cs.score(write(path, [of | {"answer": "Atlantis"} for of in by_place]), "mini")
+    result = cs.score(write(path, [of | {"answer": "Atlantis"} for of in by_id]), "mini")
     assert {*result.answers["answer"]} == {"Atlantis"}
     said = "18 of 18 answers are not among the objects of their relation, such as 'Atlantis'"
     assert said in result.notes
-    refused("2 rows to no query of the suite, such as item 'x'", cs.score,
-            [of | {"item": "x"} for of in by_place[:2]], "mini")  # fmt: skip
+    refused("2 rows to no query of the suite, such as id 'x'", cs.score,
+            [of | {"id": "x"} for of in by_id[:2]], "mini")  # fmt: skip
 
 
 def test_logs_of_facts_have_the_most_probable_candidate(consilience, tmp_path):
-    out = output(consilience, *EXPORT_FACTS, "--format", "lm-eval", "--out", "t")
+    out = output(consilience, *EXPORT_FACTS, "--out", "t")
     assert "Score: consilience score t --suite mini" in out
     docs = harness(Path("t"), "consilience_mini")
     assert docs[0]["choices"][0].startswith("The capital of") and docs[0]["prompt"] == ""

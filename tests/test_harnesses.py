@@ -56,7 +56,7 @@ def test_lm_eval_has_our_numbers(consilience, write_suite, tiny_model, tmp_path,
         (suite := tmp_path / "suite.csv").write_text(QUESTIONS, encoding="utf-8")
     else:
         scored += ["--suite", suite]
-    output(consilience, "suite", "export", suite, "--format", "lm-eval", "-o", "tasks")
+    output(consilience, "suite", "export", suite, "-o", "tasks")
     task = "consilience_suite"
     run("-m", "lm_eval", "run", "--model", "hf", "--model_args",
         f"pretrained={tiny_model},dtype=float32", "--device", "cpu", "--include_path", ".",

@@ -10,6 +10,7 @@ import pytest
 import consilience as cs
 from checks import output, refusal, refused
 from consilience import Suite, load_suite, new_suite
+from consilience.elsewhere.exports import query_id
 from consilience.runs.run import Run
 from consilience.suites.facts import sample_facts
 from consilience.suites.question_suites import (
@@ -242,14 +243,15 @@ def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
 
 
 def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tmp_path):
-    """The labels that a baseline chose, as a table of three columns in CSV."""
+    """The labels that a baseline chose, as a table of two columns in CSV."""
     run, exported = tmp_path / "run", tmp_path / "exported.jsonl"
     arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
     output(consilience, "suite", "export", suite, *arguments, "--out", exported)
     probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
     out = output(consilience, *probe, "--json")
     answers = Run.open(run).answers
-    table = answers.select("item", "variant", answer="label")
+    ids = [query_id(*names) for names in answers.select("group", "item", "variant").iter_rows()]
+    table = answers.select(id=pl.Series(ids), answer="label")
     table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
     score = ("score", tmp_path / "a.csv", "-s", exported, "-o", tmp_path / "again")
     scored = output(consilience, *score, "--json")

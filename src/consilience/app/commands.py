@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -483,25 +482,25 @@ def suite_check(
     return checks.checked_suite(suite, columns)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportCommand(declared.ExportOptions):
+    """The options of ``suite export`` that ``export_prompts`` does not have."""
+
+    out: Annotated[FilePath, Option(
+        "Write to this new file (.jsonl or .csv), or a task of lm-evaluation-harness to this "
+        "folder.", "FILE", "-o")]
+
+
 @suite_group.command("export", "suite export pararel --groups P36 --out prompts.csv")
-@takes(declared.ExportOptions)
-def suite_export(options: declared.ExportOptions) -> Output | None:
+@takes(ExportCommand)
+def suite_export(options: ExportCommand) -> Output:
     """Write the prompts of a suite, to send them to a model elsewhere.
 
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
-    `answer`, and measure it: consilience score FILE; of facts with --suite S. --format lm-eval
-    writes a task of lm-evaluation-harness (docs/elsewhere.md).
+    `answer`, and measure it: consilience score FILE; of facts with --suite S (docs/elsewhere.md).
     """
-    from consilience.authoring import importing
     from consilience.elsewhere import exports
-    if options.format == "lm-eval":
-        return exports.written_task(options)
-    if options.out is not None:
-        importing.check_no_file(options.out)
-        return exports.written_prompts(options)
-    for line in exports.exported_lines(options):
-        sys.stdout.write(line)
-    return None
+    return exports.exported(options, options.out)
 
 
 @suite_group.command("mine", "suite mine leads.jsonl --suite mini --out proposals.jsonl")

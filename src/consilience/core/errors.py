@@ -178,7 +178,6 @@ Protocol = Literal["published", "strict"]
 
 # Choices of options, whose help says what they mean.
 TableFormat = Literal["table", "md", "latex", "csv", "json"]
-ExportFormat = Literal["jsonl", "csv", "lm-eval"]
 PublishFormat = Literal["eee", "model-card"]
 CandidateSet = Literal["objects", "pieces", "vocabulary"]
 Joined = Literal["pair", "string"]

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from consilience.authoring.importing import check_no_file
 from consilience.core.errors import ConsilienceError, missing_column
-from consilience.core.factors import FACTORS
 from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Choice, Question, as_string
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
@@ -39,7 +40,7 @@ BLANK = "____"  # In place of the object of a fact
 ANSWERED = ("answer", "scores", "right", "reading", "error", "excluded", "model", "sample")
 """What an answer adds to its query."""
 TASK = """\
-# Written by `consilience suite export --format lm-eval`. A document is an item in a variant.
+# Written by `consilience suite export`. A document is an item in a variant.
 task: {name}
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {name}.jsonl}}}}
@@ -129,42 +130,44 @@ def _every_text(name: str, choice: Choice) -> str | list[str]:
     return every if len(every) > 1 else name
 
 
-def exported_lines(options: ExportOptions) -> Iterator[str]:
-    """The rows as the lines of a file; in CSV a list is JSON in a cell."""
-    form = options.format or (options.out and options.out.suffix.removeprefix("."))
-    for number, (row, *_) in enumerate(asked_rows(options)[1]):
-        if form == "csv":
-            buffer = io.StringIO(newline="")
-            writer = csv.writer(buffer, lineterminator="\n")
-            writer.writerows([row] * (not number))
-            writer.writerow([text_of(of) if isinstance(of, list) else of for of in row.values()])
-            yield buffer.getvalue()
-        else:
-            yield json.dumps(row, ensure_ascii=False) + "\n"
+def exported(options: ExportOptions, out: Path) -> Output:
+    """Write the rows to a new file; a name without an ending is the folder of a task."""
+    if out.is_dir() or not out.suffix:
+        return exported_task(options, out)
+    check_no_file(out)
+    size, rows = [0], asked_rows(options)[1]
+
+    def lines() -> Iterator[bytes]:
+        for size[0], (row, *_) in enumerate(rows, start=1):
+            if out.suffix == ".csv":  # a list is JSON in a cell
+                buffer = io.StringIO(newline="")
+                writer = csv.writer(buffer, lineterminator="\n")
+                writer.writerows([row] * (size[0] == 1))
+                writer.writerow(
+                    [text_of(of) if isinstance(of, list) else of for of in row.values()]
+                )
+                yield buffer.getvalue().encode()
+            else:
+                yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+    write_whole(out, lines)
+    return Output(shown=[f"{out}: {counted(size[0], 'prompt')}"])
 
 
-def written_prompts(options: ExportOptions) -> Output:
-    """Write the rows to the file of the options; how many there are."""
-    assert options.out is not None
-    size, numbered = [0], enumerate(exported_lines(options), start=1)
-    write_whole(options.out, lambda: (line.encode() for size[0], line in numbered))
-    return Output(shown=[f"{options.out}: {counted(size[0], 'prompt')}"])
-
-
-def written_task(options: ExportOptions) -> Output:
+def exported_task(options: ExportOptions, folder: Path) -> Output:
     """Write a task of lm-evaluation-harness into a folder; how it is run and scored.
 
     Sentence pairs, open questions and chats raise: the harness cannot score them as ``probe`` does.
     """
-    if (folder := options.out) is None:
-        raise ConsilienceError("--format lm-eval without a folder", todo="Add --out DIR.")
     kind, asked = asked_rows(options)
     lines, items = list[str](), set[tuple[str, str]]()
     for row, ask, question in asked:
         if kind == "pairs" or (question and (not question.options or ask.shown.is_chat)):
             found = f"sentence pairs, open questions or a chat in '{row['group']}'"
             expected = "facts, or questions with options in a text, such as --template plain"
-            raise ConsilienceError(found, expected=expected, todo="Use --format jsonl.")
+            raise ConsilienceError(
+                found, expected=expected, todo="Write a file: --out PROMPTS.jsonl."
+            )
         items.add((row["group"], row["item"]))
         document: Row = {of: text_of(value) or "" for of, value in row.items()}  # of one type
         if question is None:
@@ -198,9 +201,8 @@ def joined(
 ) -> tuple[pl.DataFrame, list[str]]:
     """The queries that were exported, with their answers, and notes.
 
-    Answers are found by ``id``, or by item and variant (and group); the position of a variant, or
-    columns of the factors that vary, may be in place of its name. One to no query raises. Items
-    without an answer are left out; other queries without one are ``excluded``.
+    Answers are found by ``id``; one to no query raises. Items without an answer are left out; other
+    queries without one are ``excluded``.
     """
     given = pl.concat(parts, how="diagonal")
     if model and "model" in given.columns:
@@ -208,30 +210,18 @@ def joined(
     elif "model" in given.columns:
         refuse_several(given["model"].drop_nulls().unique(), where)
     given = given.select(of for of in given.columns if given[of].null_count() < len(given))
-    by = [name for name in (*KEY, NAME) if name in given.columns]
-    varied = [of for of in FACTORS if of in asked.columns and asked[of].n_unique() > 1]
-    if "id" in given.columns and "id" in asked.columns:
-        by = ["id"]
-    elif NAME not in by and varied and {"item", *varied} <= {*given.columns}:
-        by += varied
-    elif not {"item", NAME} <= {*by}:
-        expected = f"id, or item and {' and '.join(varied) or 'variant'}"
-        raise missing_column("id", given.columns, expected=expected, where=where)
-    elif not given[NAME].is_in(asked[NAME].implode()).any():
-        place = pl.col(NAME).cast(asked.schema["variant_index"], strict=False)
-        given, by = given.with_columns(variant_index=place), [*by[:-1], "variant_index"]
-    if asked.select(by).is_duplicated().any():
-        raise missing_column("group", given.columns, expected="the group of each item", where=where)
-    foreign = given.join(asked, on=by, how="anti")
+    if "id" not in given.columns:
+        raise missing_column("id", given.columns, expected="those of the prompts", where=where)
+    foreign = given.join(asked, on="id", how="anti")
     if not foreign.is_empty():
-        example = ", ".join(f"{name} '{foreign[name][0]}'" for name in by)
-        found = f"{counted(len(foreign), 'row')} to no query of the suite, such as {example}"
+        found = f"{counted(len(foreign), 'row')} to no query of the suite"
+        found += f", such as id '{foreign['id'][0]}'"
         raise ConsilienceError(found, expected="what was exported", where=where)
     if "excluded" not in given.columns:
         given = given.with_columns(excluded=pl.lit(None, pl.String))
     own = [name for name in ANSWERED if name in given.columns]
-    rest, known = asked.drop(own, strict=False), given.select(*by, *own, known=pl.lit(value=True))
-    both = rest.join(known, on=by, how="left", maintain_order="left")
+    rest, known = asked.drop(own, strict=False), given.select("id", *own, known=pl.lit(value=True))
+    both = rest.join(known, on="id", how="left", maintain_order="left")
     has_row = pl.col("known").fill_null(value=False)
     both = both.filter(has_row if "sample" in own else has_row.any().over(KEY))
     left = rest.select(KEY).n_unique() - both.select(KEY).n_unique()

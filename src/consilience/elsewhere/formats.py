@@ -50,20 +50,8 @@ FAULTS = (AttributeError, BadZipFile, LookupError, NotImplementedError, TypeErro
 PART = 2**24  # Bytes of a file that are parsed at once
 FIRST = 1000  # Rows of a file that show which columns it has
 
-RECORD_FIELDS: Mapping[str, Sequence[str]] = {
-    factor: [f"metadata.{name}" for name in names.split()]
-    for factor, names in {
-        "language": "language lang",
-        "paraphrase": "paraphrase phrasing instruction instruction_phrasing",
-        "order": "order choices_order choice_order option_order",
-        "labels": "labels enumerator choices_enumerator choice_enumerator",
-        "shots": "shots examples num_shots n_shots demonstrations",
-        "template": "template prompt_template",
-        "sample": "sample seed repeat trial run",
-        NAME: "variant",
-    }.items()
-}
-"""The factors of records: of several fields the first that a record has."""
+RECORD_FIELDS = {of: f"metadata.{name}" for of, name in OWN.items()}
+"""The factors of records of Every Eval Ever."""
 
 RECORD = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
 """Fields of every record of Every Eval Ever that are texts."""
@@ -85,8 +73,7 @@ def frames_in(
     form, rows = opened(path)
     known = {of: name for of, name in named.items() if name}
     if form == "Every Eval Ever":
-        fields = {factor: of[0] for factor, of in RECORD_FIELDS.items()}
-        return record_parts(path, named), {**fields, **factors}
+        return record_parts(path, named), {**RECORD_FIELDS, **factors}
     if form != TABLE:
         with_factors = (
             {NAME: row.pop("variant", None), **row, **dict.fromkeys(named)}
@@ -238,13 +225,13 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
 
     ``fields``: of the factors that the user names; others are in ``RECORD_FIELDS``.
     """
-    known = {**RECORD_FIELDS, **{of: [name] if name else [] for of, name in fields.items()}}
+    known = {of: name for of, name in {**RECORD_FIELDS, **fields}.items() if name}
     text, texts = pl.String(), pl.List(pl.String())
     attribution = pl.Struct({"extracted_value": text, "is_terminal": pl.Boolean()})
-    named = dict.fromkeys([name for names in known.values() for name in names], text)
     schema = _schema({
-        **named, **dict.fromkeys((*RECORD, "metadata.item", "error", "evaluation_result_id"), text),
-        "input.raw": text, "input.reference": text, "input.choices": text, "output.raw": texts,
+        **dict.fromkeys((*known.values(), *RECORD, "metadata.item"), text),
+        "error": text, "evaluation_result_id": text, "input.raw": text,
+        "input.reference": text, "input.choices": text, "output.raw": texts,
         "answer_attribution": pl.List(attribution), "evaluation.is_correct": pl.Boolean(),
     })  # fmt: skip
     for part in json_parts(path, schema):
@@ -254,7 +241,6 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
         last = pl.coalesce(terminal, attributed.last()).struct.field("extracted_value")
         item = pl.coalesce(_field("metadata.item"), "sample_id")
         turns = pl.lit("records of several turns")
-        factors = {factor: names for factor, names in known.items() if names}
         columns: dict[str, Any] = {
             "group": "evaluation_name", "item": item, "model": "model_id", "error": "error",
             "prompt": given.field("raw"), "options": given.field("choices"),
@@ -266,8 +252,7 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
             "left_out": pl.when(pl.col("interaction_type") != "single_turn").then(turns),
         }  # fmt: skip
         absent = {of: pl.lit(None, text) for of, name in fields.items() if not name}
-        named_fields = {of: pl.coalesce([*map(_field, names)]) for of, names in factors.items()}
-        yield part.select(**columns | absent | named_fields)
+        yield part.select(**columns | absent | {of: _field(name) for of, name in known.items()})
 
 
 def exported(cells: object) -> dict[str, Any]:

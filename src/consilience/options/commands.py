@@ -13,7 +13,6 @@ from consilience.core.errors import (
     CandidateSet,
     Connection,
     ConsilienceError,
-    ExportFormat,
     Loading,
     Loss,
     Progress,
@@ -290,11 +289,6 @@ class ReproduceOptions(Options):
 class ExportOptions(AskedOptions):
     suite: Annotated[str, Option(
         "The suite: a name, a folder or a file of questions.", "SUITE")] = "mini"
-    _: KW_ONLY
-    format: Annotated[ExportFormat | None, Option(
-        "jsonl, csv, or a task of lm-evaluation-harness [default: by the name of --out].")] = None
-    out: Annotated[OptionalPath, Option(
-        "Write to this file; lm-eval: into this folder.", "FILE", "-o")] = None
 
 
 @dataclass(frozen=True)

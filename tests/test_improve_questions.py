@@ -295,8 +295,8 @@ def test_what_was_not_trained_is_measured(limit, asked, also):
         validation_groups="continent", vary=("order=reversed", "labels=A,1"),
         hold_out_factor="labels", train_facts=8,
     )  # fmt: skip
-    known = Training.of(options)
-    plans = {name: plan_of(*measure) for name, measure in measures_of(known).items()}
+    known = consistency.Training.of(options)
+    plans = {name: plan_of(*measure) for name, measure in improvement.measures_of(known).items()}
     sizes = {name: sum(plan.sizes.values()) for name, plan in plans.items()}
     assert sizes == {"": asked, "labels": asked, "mini": also}
     assert known.schedule([8]) == (8, 3, 1)

@@ -19,7 +19,6 @@ from conftest import WORDS, cases
 from consilience.core.factors import Expectation, Reference
 from consilience.metrics.differences import compare
 from consilience.options.commands import ImproveOptions, ProbeOptions
-from consilience.plans import plan_of
 from consilience.plans.questions import questions_of
 from consilience.probing import probe
 from consilience.runs.run import read_answers
@@ -285,18 +284,24 @@ def test_the_perplexity_of_text_by_hand():
 @pytest.mark.parametrize(
     ("limit", "asked", "also"), [(1, 13 * 2, 135), (12, 13 * 12 * 2, 12 * 135)]
 )
-def test_what_was_not_trained_is_measured(limit, asked, also):
+def test_a_dry_run_counts_what_is_trained_and_asked(
+    limit, asked, also, consilience, tmp_path, monkeypatch
+):
     """Questions of each of 13 held-out groups, in two orders; labels are only measured.
 
     The relations of mini have 135 patterns. An update has the 8 questions; three are checkpoints.
     """
-    options = ImproveOptions(
-        model="no/model", suite="mini-questions", train_groups="capital", limit=limit, also="mini",
-        validation_groups="continent", vary=("order=reversed", "labels=A,1"),
-        hold_out_factor="labels", train_facts=8,
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = consilience(
+        "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
+        "--validation-groups", "continent", "--vary", "order=reversed", "--vary", "labels=A,1",
+        "--hold-out-factor", "labels", "--train-facts", "8", "--limit", limit, "--also", "mini",
+        "--dry-run",
     )  # fmt: skip
-    known = consistency.Training.of(options)
-    plans = {name: plan_of(*measure) for name, measure in improvement.measures_of(known).items()}
-    sizes = {name: sum(plan.sizes.values()) for name, plan in plans.items()}
-    assert sizes == {"": asked, "labels": asked, "mini": also}
-    assert known.schedule([8]) == (8, 3, 1)
+    assert status == 0, out
+    assert out.startswith("train: 8 questions of capital\n")
+    suite = ("--model", "no/model", "--suite", "mini-questions", "--dry-run")
+    assert consilience("improve", *suite)[1].startswith("Each part has questions of all groups;")
+    assert "work: 3 updates, and 3 checkpoints of 106 validation queries" in out
+    assert f"{asked} held out, {asked} labels, {also:,} mini" in out
+    assert [*tmp_path.iterdir()] == []

@@ -341,6 +341,7 @@ class ImproveOptions(Options):
     as_questions: Annotated[AsQuestions, {"kinds": QUESTIONS}] = None
     out: Annotated[OptionalPath, Option(
         "Write models and runs to this folder [default: a new one in runs/].", "DIR", "-o")] = None
+    dry_run: Annotated[bool, Option("Print what is trained and asked, and train nothing.")] = False
     loss: Annotated[Loss, Option(
         "vote: that of all variants; pairs: as ParaRel. Or pairs-vocabulary, of facts.")] = "vote"
     weight: Annotated[float, Option("The weight of the consistency loss.", "W", min=0)] = 1.0

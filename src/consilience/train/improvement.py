@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.items import Floats
-from consilience.core.text import counted
+from consilience.core.text import counted, listed
 from consilience.files.write import csv_of, write_whole
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import FEWEST, legible
@@ -21,7 +21,7 @@ from consilience.metrics.registry import label_of
 from consilience.metrics.statistics import LEVEL
 from consilience.models.loading import locate
 from consilience.options.commands import ImproveOptions, ProbeOptions
-from consilience.plans import kind_of
+from consilience.plans import kind_of, plan_of
 from consilience.probing import CountedRun, probe
 from consilience.report.cautions import Known, cautions
 from consilience.report.layouts import DIFFERENCE, comparison_table, verdict
@@ -71,6 +71,9 @@ def train_and_measure(training: Training, folder: Path, progress: Progress = SIL
     options, measures = training.options, measures_of(training)
     place = folder / f"seed-{options.seed}"
     TrainingFolder(place, training.settings).record("weights")  # a vote trains another model
+    plan = planned(training, measures)
+    if options.dry_run:
+        return plan
     refuse_device(options)
     training.load()  # another kind of model raises
     before = _measured(measures, options.model, folder / "before", progress)
@@ -120,6 +123,33 @@ def measures_of(training: Training) -> dict[str, Measure]:
             device=options.device, trust_remote_code=options.trust_remote_code, **how,
         ), None  # fmt: skip
     return measures
+
+
+def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
+    """What a training reads, and what is asked before and after it; nothing is loaded."""
+    options, suite = training.options, training.suite
+    asked = {name or "held out": plan_of(*measure) for name, measure in measures.items()}
+    learned = plan_of(training.asked(options.train_groups, options.train_facts), suite)
+    validated = training.asked(options.validation_groups, options.validation_facts)
+    parts = {"train": learned, "validation": plan_of(validated, suite), **asked}
+    lines = list[str]()
+    if training.is_split:
+        lines.append("Each part has questions of all groups; --train-groups holds out whole ones.")
+    for name in ("train", "validation", "held out"):
+        count = sum(len(group.facts) for group in parts[name].suite)
+        item = parts[name].suite.words.item
+        lines.append(f"{name}: {counted(count, item)} of {listed([*parts[name].sizes])}")
+    counts = [len(group.facts) for group in learned.suite]
+    _, updates, interval = training.schedule([sum(counts)] if training.asks_questions else counts)
+    queries = {name: sum(part.sizes.values()) for name, part in parts.items()}
+    work = f"{counted(updates, 'update')}, and {counted(updates // interval, 'checkpoint')}"
+    teacher = "; as much before for a teacher" * training.has_teacher
+    lines += [
+        f"work: {work} of {queries['validation']:,} validation queries{teacher}",
+        "queries before, and again after: " + ", ".join(f"{queries[of]:,} {of}" for of in asked),
+        "Nothing was trained. Rerun without --dry-run to start.",
+    ]
+    return Output(shown=lines, facts={"queries": queries})
 
 
 def _measured(

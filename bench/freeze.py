@@ -89,7 +89,7 @@ publish: publish seed-1 --format eee --model-id me/mine --organization me --out 
 report-{seed-1,questions-random,languages}.txt: report {} --out {}.html
 mini-masked-{strict,published}: probe MASKED --protocol {} --limit 10 OUT
 mini-pieces: probe MASKED --candidates pieces --groups author,capital --limit 5 OUT
-compare-masked: compare mini-masked-strict mini-masked-published --protocol strict
+compare-masked: compare mini-masked-strict mini-masked-published
 representations: analyze representations MASKED --groups capital,sport --limit 10
 improve: improve MASKED --loss pairs TRAIN --out improved
 improve-vote: improve MASKED --loss vote TRAIN --out improved-vote

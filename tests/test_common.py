@@ -124,7 +124,7 @@ def test_runs_with_nothing_in_common_are_refused(items, tmp_path):
         lambda: cs.compare(*runs),
         lambda: cs.compare(*runs).flips(),
         lambda: cs.gate(runs[1].path, rule=[rule], baseline=str(runs[0].path)),
-        lambda: cs.write_report([run.path for run in runs], tmp_path / "page.html"),
+        lambda: cs.write_report([run.path for run in runs], out=tmp_path / "page.html"),
     ):
         refused("no query that all runs have: one has 6, two has", call)
 
@@ -180,8 +180,9 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
         assert_frame_equal(*(of.drop("first_value", "second_value") for of in both))
         changed = compared.flips().tables["answers"]
         assert changed.height and changed["prompt"].str.contains("^Question: [0-3o][?]").all()
-        page = cs.write_report([run.path for run in pair], tmp_path / "page.html")
-        assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows_of(data_of(page)))
+        cs.write_report([run.path for run in pair], out=tmp_path / "page.html")
+        rows = rows_of(data_of(tmp_path / "page.html"))
+        assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows)
 
 
 ASKED = {

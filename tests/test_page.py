@@ -528,7 +528,8 @@ def test_a_page_has_every_answer_with_its_prompt(suite, options, prompt, factors
         options = {**options, "data": write_pairs(tmp_path / "pairs.jsonl")}
     run = tmp_path / "run"
     cs.evaluate(suite, "baseline:random", out=run, **options)
-    data = data_of(cs.write_report(run, tmp_path / "page.html"))
+    cs.write_report(run, out=tmp_path / "page.html")
+    data = data_of(tmp_path / "page.html")
     rows = [*rows_of(data)]
     shown = [(item, name, gold, mark, answer) for item, name, _, gold, mark, answer, _ in rows]
     assert sorted(shown) == sorted(

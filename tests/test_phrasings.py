@@ -212,7 +212,7 @@ def test_the_sentence_of_score_compare_and_the_page(write, tmp_path):
     ends = "{:.1f} to {:.1f} %".format(*(100 * row[f"{of}_phrasings"] for of in ("low", "high")))
     sentence = f"With other phrasings (95 % CI): mean accuracy {ends}, consistency "
     assert sentence in " ".join(repr(cs.score(first).summary).split())
-    cs.write_report([first], tmp_path / "page.html")
+    cs.write_report([first], out=tmp_path / "page.html")
     assert sentence in (tmp_path / "page.html").read_text()
     shown = " ".join(repr(cs.compare(first, second)).split())
     assert "With other phrasings (95 % CI): difference in mean accuracy -" in shown

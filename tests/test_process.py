@@ -192,8 +192,8 @@ def test_an_error_is_in_the_document_too(arguments, message, is_usage, consilien
     status, out, err = consilience(*arguments, "--json")
     assert (status, bool(err)) == (2, True)
     error = json.loads(out)["error"]
-    assert error["message"].startswith(message) and error["is_usage"] is is_usage
-    assert set(error) == {"message", "found", "expected", "where", "todo", "kind", "is_usage"}
+    assert error["message"].startswith(message) and (error["kind"] == "usage") is is_usage
+    assert set(error) == {"message", "found", "expected", "where", "todo", "kind"}
 
 
 # Without the extra ``models`` (torch, transformers): what needs no model works, the rest says so.

@@ -144,7 +144,7 @@ FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [63
      "^data: a value of type DataFrame; expected a text.$"),
     (lambda: cs.evaluate(cs.Suite("x", ()), ports), "the suite 'x': no relation in the suite"),
     (lambda: cs.analyze_patterns(FRAME), "^run: a value of type DataFrame; expected a path"),
-    (lambda: cs.write_report(FRAME, "page.html"), "^runs: a value of type DataFrame; expected a text"),
+    (lambda: cs.write_report(FRAME, out="page.html"), "^runs: a value of type DataFrame; expected a text"),
     (lambda: cs.finetune(model="m", qqqq=1), "Known: .*model, task, train, "),
     (lambda: cs.finetune(batch_size="x"), "missing a required argument: 'model'"),
     (lambda: cs.improve("m"), "too many positional arguments; expected improve"),
@@ -191,7 +191,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
         run.suite["capital"].candidates, run.compare(run), cs.suite_stats("mini"),
         cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
-        cs.plan_probe(model=MAJORITY, limit=2), cs.reproduce_table("pararel-table-1", dry_run=True),
+        cs.reproduce_table("pararel-table-1", dry_run=True),
         cs.make_sheets(task="mrpc", data=data, out=tmp_path / "sheets", items=4),
         cs.load_model(MAJORITY), cs.Function(ports), cs.Query(PORTS.relations[0].patterns[0], "a", "b"),
     ]  # fmt: skip
@@ -203,14 +203,15 @@ def test_values_are_shown_on_one_screen(result, tmp_path):
 def test_every_function_takes_a_result_as_a_run(tmp_path):
     few = {"groups": ["capital", "painter", "borders"], "limit": 4}
     result, other = (cs.evaluate("mini", each, **few) for each in (MAJORITY, "baseline:random"))
-    page = cs.write_report([result, other], tmp_path / "page.html")
-    assert "baseline:random" in page.read_text(encoding="utf-8")
-    assert cs.write_report(result, tmp_path / "one.htm").is_file()
+    cs.write_report([result, other], out=tmp_path / "page.html")
+    assert "baseline:random" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    cs.write_report(result, out=tmp_path / "one.htm")
+    assert (tmp_path / "one.htm").is_file()
     assert cs.analyze_patterns(result).tables["patterns"].height and cs.analyze_examples(result)
     assert cs.open_run(result).metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
     assert cs.suite_stats(PORTS).facts["facts"] == 3
-    for make in (result.report, lambda page: cs.write_report(result, page)):
+    for make in (result.report, lambda page: cs.write_report(result, out=page)):
         refused(r"a page in '\.pdf'; expected \.html", make, tmp_path / "page.pdf")
     assert not (tmp_path / "page.pdf").exists()
 
@@ -231,9 +232,9 @@ improve(model="m", suite=3)
 evaluate("mini", "baseline:majority", limit=4)
 evaluate("mini", modle="x")
 evaluate("mini", "baseline:majority", ["signal"])
-write_report(["a", "b"], "page.html", figures="figures")
-write_report("a")
-write_report("a", "page.html", "figures")
+write_report(["a", "b"], out="page.html", figures="figures")
+write_report()
+write_report("a", "page.html")
 """
 
 
@@ -255,8 +256,8 @@ def test_a_type_checker_sees_the_options_of_a_function(tmp_path):
     messages = "\n".join(message for _, message in errors)
     assert 'Unexpected keyword argument "modle" for "improve"' in messages
     assert 'Too many positional arguments for "evaluate"' in messages
-    assert 'Missing positional argument "out" in call to "write_report"' in messages
-    assert 'Too many arguments for "write_report"' in messages
+    assert 'Missing positional argument "runs" in call to "write_report"' in messages
+    assert 'Too many positional arguments for "write_report"' in messages
 
 
 def test_public_names_are_those_that_type_checkers_see():

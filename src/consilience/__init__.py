@@ -10,9 +10,8 @@ Functions:
 - ``evaluate(suite, model, **options)``: ask a model a suite; a ``Result``.
 - ``open_run(path)``: the ``Result`` of a run that is kept in a folder.
 - ``score(answers, suite)``: a ``Result`` of answers that were made elsewhere.
-- ``plan_probe(suite, model)``: how many queries ``evaluate`` would ask, and how long it takes.
 - ``compare(run, run, ...)``: later runs against the first; a ``Comparison``.
-- ``write_report(runs, out)``: one HTML page, with all answers.
+- ``write_report(runs, out=FILE)``: one HTML page, with all answers.
 - ``load_suite``, ``load_questions``, ``new_suite``, ``list_suites``, ``fetch_suite``,
   ``check_suite``, ``suite_stats``, ``suite_cautions``, ``export_prompts``: suites.
   ``mine_patterns``, ``import_patterns``, ``rewrite_patterns``: patterns.

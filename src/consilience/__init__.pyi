@@ -49,7 +49,6 @@ from consilience.results.comparing import Comparison as Comparison
 from consilience.results.evaluation import compare as compare
 from consilience.results.evaluation import evaluate as evaluate
 from consilience.results.evaluation import open_run as open_run
-from consilience.results.evaluation import plan_probe as plan_probe
 from consilience.results.evaluation import score as score
 from consilience.results.reporting import Result as Result
 from consilience.runs.run import Run as Run

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from consilience.analysis.examples import item_agreement
-from consilience.core.errors import ConsilienceError, Protocol, unknown_name
+from consilience.core.errors import ConsilienceError, unknown_name
 from consilience.core.schemas import WAS_ASKED
 from consilience.core.text import counted, listed, visible
 from consilience.elsewhere import open_runs
@@ -399,7 +399,6 @@ def gate(
     path: str | Path,
     texts: Sequence[str],
     baseline: str | None,
-    protocol: Protocol | None = None,
     *,
     prove: bool = False,
     junit: Path | None = None,
@@ -416,12 +415,12 @@ def gate(
         if part := next((one.path for one in (run, *base) if not one.is_finished), None):
             todo = "Rerun the command of the run to resume it."
             raise ConsilienceError("the run is not finished", where=str(part), todo=todo)
-        suite = counted_by(run, protocol)
+        suite = run.suite
         asked = CheckedAnswers(run.answers, suite)
         metrics = measure(asked, suite, suite.protocol, LEVEL)
         items, whole = _asked(asked.coded).unique(), _asked_again(run.answers, run.answers)
         tables = {False: (metrics, items, whole)}
-        known = Known(suite=suite, asked_by=run.protocol, answers=asked, metrics=metrics)
+        known = Known(suite=suite, answers=asked, metrics=metrics)
         notes: Sequence[str] = cautions(known)
         if any(rule.is_relative for rule in rules):
             common = comparing.Common.of([*base, run], counted_by(base[0], suite.protocol))

@@ -242,8 +242,10 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
     independent. ``relative``: mean of after / before - 1, the paper's 13 %; NaN where a value
     before is 0.
     """
+    known = rows["model"].unique(maintain_order=True).to_list()
     for name in (*before, *after):
-        _known_model(rows, name)
+        if name not in known:
+            raise ConsilienceError(f"no model '{name}'", todo=did_you_mean(name, known))
     pairs = pl.DataFrame({"model": list(before), "later": list(after)})
     rows_of_numbers = []
     for part, values in _by_metric(rows):
@@ -259,16 +261,3 @@ def gains(rows: pl.DataFrame, before: Sequence[str], after: Sequence[str]) -> pl
         change = {name: test[name] for name in ("difference", "low", "high", "p")}
         rows_of_numbers.append({**part, **change, "relative": relative, "n": len(old)})
     return pl.DataFrame(rows_of_numbers)
-
-
-def without_models(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
-    """The rows of all other models; an unknown name raises."""
-    for name in models:
-        _known_model(rows, name)
-    return rows.filter(~pl.col("model").is_in(models))
-
-
-def _known_model(rows: pl.DataFrame, name: str) -> None:
-    known = rows["model"].unique(maintain_order=True).to_list()
-    if name not in known:
-        raise ConsilienceError(f"no model '{name}'", todo=did_you_mean(name, known))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +25,6 @@ from consilience.options import (
 
 WIDTH = 100  # Characters of the longest line of a help text
 FILE = Path("consilience.toml")  # In the working folder; it is read if it is there
-VARIABLE = "CONSILIENCE_CONFIG"  # Names another file; if it is empty, no file is read
 HELP = ("-h", "--help")
 GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)  # Typed, or in the file
 
@@ -39,7 +37,7 @@ def read_defaults(ctx: click.Context, param: click.Parameter, file: str | None) 
     """
     import tomllib
 
-    is_found = file is None and os.environ.get(VARIABLE) != "" and FILE.is_file()
+    is_found = file is None and FILE.is_file()
     if ctx.resilient_parsing or not (file or is_found):
         return
     ctx.meta.update(file=(file := file or str(FILE)), is_found=is_found)
@@ -114,7 +112,7 @@ class Command(click.Command):
             self.params = [
                 *self.own.values(),
                 click.Option(
-                    ["--config"], metavar="FILE", is_eager=True, envvar=VARIABLE,
+                    ["--config"], metavar="FILE", is_eager=True,
                     callback=read_defaults, expose_value=False,
                     help="Defaults [default: consilience.toml, if it is there].",
                 ),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from consilience.app.command import Group, program
 from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat, SuiteKind
@@ -92,7 +90,6 @@ def compare(
         "Are they the same model? At most so many points of the answers differ beyond the noise; "
         "else the exit status is 3.", "POINTS", min=0, max=100)] = None,
     by: declared.TableBy = None,
-    protocol: declared.RunProtocol = None,
 ) -> Output:
     """Compare runs on the same questions, with intervals and tests.
 
@@ -101,7 +98,7 @@ def compare(
     another rule, give `score FILE --match RULE --out RUN` first.
     """
     from consilience.results import comparing
-    return comparing.compare_runs(runs, protocol, by, flips=flips, same=same)
+    return comparing.compare_runs(runs, by, flips=flips, same=same)
 
 
 @program.command("gate",
@@ -117,7 +114,6 @@ def gate(
         "The run that rules compare with; the run must have all its queries.", "RUN")] = None,
     prove: Annotated[bool, Option(
         "Pass only what is shown: the whole 90 % interval is inside.")] = False,
-    protocol: declared.RunProtocol = None,
     junit: Annotated[OptionalPath, Option(
         "Also write the checks to this file, as JUnit XML.", "FILE")] = None,
 ) -> Gate:
@@ -128,7 +124,7 @@ def gate(
     `rule = ["..."]` in the table [gate] of consilience.toml. docs/gate.md has a workflow.
     """
     from consilience import gating
-    return gating.gate(run, rule, baseline, protocol, prove=prove, junit=junit)
+    return gating.gate(run, rule, baseline, prove=prove, junit=junit)
 
 
 @program.command("plan", "plan runs/pilot --target 3")
@@ -148,14 +144,13 @@ def plan_run(
 
 
 @program.command("report", "report runs/before runs/after --out both.html")
-def report(
+def write_report(
     runs: declared.RunSpecs,
     *,
     out: declared.Page = None,
     figures: Annotated[OptionalPath, Option(
         "Write the figures to this folder, as SVG.", "DIR")] = None,
     tables: declared.Tables = None,
-    protocol: declared.RunProtocol = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Make one page on a run, or on several side by side.
@@ -164,16 +159,7 @@ def report(
     network (docs/report.md).
     """
     from consilience.results import reporting
-    return reporting.report(runs, out, figures, tables, protocol, progress)
-
-
-def write_report(runs: Any, out: str | PathLike[str], **options: Any) -> Path:
-    """Write one run, or several with the first as the reference, as one HTML page; its path.
-
-    A run is a result, a ``Run`` or a folder. The options are those of ``consilience report``.
-    """
-    report(runs, out=out, **options)
-    return Path(out)
+    return reporting.report(runs, out, figures, tables, progress=progress)
 
 
 @program.command("publish", "publish runs/bert --format eee --model-id google-bert/bert")
@@ -244,16 +230,14 @@ analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vecto
 
 
 @analyze_group.command("patterns", "analyze patterns runs/bert --groups P36 --format csv")
-def analyze_patterns(
-    run: declared.RunPath, *, groups: declared.Groups = None, protocol: declared.RunProtocol = None,
-) -> Output:
+def analyze_patterns(run: declared.RunPath, *, groups: declared.Groups = None) -> Output:
     """Compare patterns: which agree, which cost consistency.
 
     "diff." is the accuracy of a pattern minus that of the base pattern, on the same facts. --format
     csv has a row for each pair of patterns: agreement and change of accuracy, with tests.
     """
     from consilience.results import analyses
-    return analyses.analyze_patterns(run, groups, protocol)
+    return analyses.analyze_patterns(run, groups)
 
 
 @analyze_group.command("edits", "analyze edits runs/bert --derive --format csv")
@@ -261,7 +245,6 @@ def analyze_edits(
     run: declared.RunPath,
     *,
     derive: Annotated[bool, Option("Derive edits with a dependency parser (spaCy).")] = False,
-    protocol: declared.RunProtocol = None,
 ) -> Output:
     """Compare pairs of patterns by how the two differ.
 
@@ -269,7 +252,7 @@ def analyze_edits(
     are means over the relations that have both kinds of pairs, and tests are over these.
     """
     from consilience.results import analyses
-    return analyses.analyze_edits(run, protocol, derive=derive)
+    return analyses.analyze_edits(run, derive=derive)
 
 
 @analyze_group.command("examples", "analyze examples runs/bert --examples 10")
@@ -286,15 +269,13 @@ def analyze_examples(
 
 
 @analyze_group.command("knowledge", "analyze knowledge runs/small runs/large")
-def analyze_knowledge(
-    runs: declared.Runs, *, protocol: declared.RunProtocol = None,
-) -> Output:
+def analyze_knowledge(runs: declared.Runs) -> Output:
     """Correlate accuracy with consistency (ParaRel, 6.2).
 
     --format csv has the correlations over relations.
     """
     from consilience.results import analyses
-    return analyses.analyze_knowledge(runs, protocol)
+    return analyses.analyze_knowledge(runs)
 
 
 @analyze_group.command("factors", "analyze factors runs/questions --format latex")
@@ -350,15 +331,13 @@ def analyze_tasks(
     *,
     small: Annotated[Sequence[str], Option(
         "Tasks with few training examples.", "T,T")] = SMALL_TASKS,
-    leave_out: Annotated[Sequence[str] | None, Option(
-        "Leave these models out of the tests.", "M,M")] = None,
 ) -> Output:
     """Compare tasks of sentence pairs (CALUM, Section 5.1).
 
     Name the model if several runs are of one model: roberta=runs/a roberta=runs/b.
     """
     from consilience.results import analyses
-    return analyses.analyze_tasks(runs, small, leave_out)
+    return analyses.analyze_tasks(runs, small)
 
 
 @analyze_group.command("representations", "analyze representations --groups capital --limit 8")

@@ -76,11 +76,9 @@ def run() -> None:
     except (ConsilienceError, ImportError, OSError) as error:
         failure = _failure_of(error)
         print_errors([f"error: {failure}"])
-        arguments = " ".join([*sys.argv[1:], ""]).replace("=", " ")
-        if "--json " in arguments or "--format json " in arguments:
-            document = {**failure.to_dict(), "is_usage": failure.kind == "usage"}
+        if "--json" in sys.argv:
             with suppress(BrokenPipeError):
-                print(json_text({"error": document}))
+                print(json_text({"error": failure.to_dict()}))
         sys.exit(failure.status)
     except SystemExit as stop:
         for number, text in SIGNALS.items():

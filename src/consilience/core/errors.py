@@ -177,7 +177,7 @@ Protocol = Literal["published", "strict"]
 """How answers are counted: by the papers' released code, or by the definitions in their text."""
 
 # Choices of options, whose help says what they mean.
-TableFormat = Literal["table", "md", "latex", "csv", "json"]
+TableFormat = Literal["table", "md", "latex", "csv"]
 PublishFormat = Literal["eee", "model-card"]
 CandidateSet = Literal["objects", "pieces", "vocabulary"]
 Joined = Literal["pair", "string"]

@@ -316,12 +316,6 @@ class OutputOptions(Options):
     """How every command prints its result."""
 
     format: Annotated[TableFormat, Option(
-        "Print a table, Markdown (md), LaTeX (latex), or every number as CSV or JSON.")] = "table"
-    json: Annotated[bool, Option("Print one JSON document, as --format json.")] = False
+        "Print a table, Markdown (md), LaTeX (latex), or every number as CSV.")] = "table"
+    json: Annotated[bool, Option("Print one JSON document instead.")] = False
     quiet: Annotated[bool, Option("Print results and errors only.", short="-q")] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.json and self.format not in ("table", "json"):
-            found = f"--json with --format {self.format}"
-            raise ConsilienceError(found, todo="Leave one of them out.")

@@ -53,9 +53,6 @@ def names_code(value: object) -> bool:
 
 # fmt: off
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
-RunProtocol = Annotated[Protocol | None, Option(
-    "Count as the papers' code (published) or text (strict) [default: that of the run].",
-    is_rare=True)]
 TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
     "Runs or files of answers; LABEL=RUN names one. The first is the reference.", "RUN")]
@@ -260,7 +257,9 @@ class ScoreOptions(Options):
     match: Annotated[str | None, Option(
         "How an answer is found in a text: a rule of probe. Or which scorer or filter of a log "
         "counts [default: what the log says, else as probe].", "RULE")] = None
-    protocol: RunProtocol = None
+    protocol: Annotated[Protocol | None, Option(
+        "Count as the papers' code (published) or text (strict) [default: that of the run].",
+        is_rare=True)] = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
     by: TableBy = None
 

@@ -17,7 +17,7 @@ from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.analysis.judges import judge_table
 from consilience.analysis.patterns import correlation
 from consilience.analysis.rules import rule_tables
-from consilience.analysis.task_types import read_runs, task_effects, without_models
+from consilience.analysis.task_types import read_runs, task_effects
 from consilience.core.errors import SILENT, ConsilienceError, Progress, Protocol
 from consilience.core.text import counted
 from consilience.elsewhere import open_run, open_runs
@@ -27,7 +27,7 @@ from consilience.metrics.registry import short_label_of
 from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
-from consilience.probing import counted_by, noise_floor_of
+from consilience.probing import noise_floor_of
 from consilience.report import layouts
 from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
@@ -39,21 +39,18 @@ from consilience.suites.facts import select_relations
 from consilience.types import Relation, Suite
 
 
-def facts_of(run: Run, protocol: Protocol | None = None) -> tuple[Suite, list[str]]:
-    """The suite of a run of facts with the protocol that it is counted by, and cautions on that."""
-    if not run.suite.words.has_means:
+def facts_of(run: Run) -> tuple[Suite, list[str]]:
+    """The suite of a run of facts, and cautions on it."""
+    if not (suite := run.suite).words.has_means:
         found, todo = f"a run of {run.suite.words.item}s", "`consilience report` takes such runs."
         raise ConsilienceError(found, expected="a run of facts", where=run.where, todo=todo)
-    suite = counted_by(run, protocol)
-    return suite, [*cautions(Known(suite=suite, asked_by=run.protocol))]
+    return suite, [*cautions(Known(suite=suite))]
 
 
-def analyze_patterns(
-    path: str | Path, groups: Sequence[str] | None, protocol: Protocol | None
-) -> Output:
+def analyze_patterns(path: str | Path, groups: Sequence[str] | None) -> Output:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run = open_run(path)
-    suite, notes = facts_of(run, protocol)
+    suite, notes = facts_of(run)
     suite = suite if groups is None else select_relations(suite, groups)
     answers, protocol = answers_of(run, suite), suite.protocol
     pairs = patterns.pair_table(answers, suite, protocol)
@@ -74,10 +71,10 @@ def answers_of(run: Run, suite: Suite) -> CheckedAnswers:
     return CheckedAnswers(run.answers.filter(is_chosen), suite)
 
 
-def analyze_edits(path: str | Path, protocol: Protocol | None, *, derive: bool) -> Output:
+def analyze_edits(path: str | Path, *, derive: bool) -> Output:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run = open_run(path)
-    suite, notes = facts_of(run, protocol)
+    suite, notes = facts_of(run)
     protocol = suite.protocol
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if derive:
@@ -118,11 +115,11 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     return Output(shown=tables, cautions=notes, facts={"examples": rows}, csv=replies)
 
 
-def analyze_knowledge(paths: Sequence[str], protocol: Protocol | None) -> Output:
+def analyze_knowledge(paths: Sequence[str]) -> Output:
     """Correlations over relations: ``correlations``."""
     metrics, notes = {}, []
     for run in open_runs(paths):
-        suite, more = facts_of(run, protocol)
+        suite, more = facts_of(run)
         notes += [note for note in more if note not in notes]
         metrics[run.label] = measure(run.answers, suite, suite.protocol)
     table = patterns.correlation_table(metrics)
@@ -143,9 +140,7 @@ def analyze_syntax(spec: str) -> Output:
     return Output({"edges": edges}, [frame_table(overall, title, layouts.ANALYSES)])
 
 
-def analyze_tasks(
-    runs: Sequence[str], small: Sequence[str], leave_out: Sequence[str] | None
-) -> Output:
+def analyze_tasks(runs: Sequence[str], small: Sequence[str]) -> Output:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
     labels, paths = zip(*map(split_label, runs), strict=True)
     files = list(map(Path, paths))
@@ -154,8 +149,7 @@ def analyze_tasks(
     short = iter(short_names(unnamed))
     names = [label or next(short) for label in labels]
     metrics = read_runs(files, names)
-    tested = without_models(metrics, leave_out) if leave_out else metrics
-    effects = task_effects(tested, small)
+    effects = task_effects(metrics, small)
     with_tests = effects.filter(pl.col("p").is_not_nan().any().over("first", "second"))
     title = "Accuracy and consistency: reversed (C_R), with other punctuation (C_S), in percent"
     shown = [layouts.calum_table(metrics, title), *layouts.effects_tables(with_tests)]

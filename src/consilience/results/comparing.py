@@ -223,11 +223,8 @@ class Comparison(Displayed):
         )  # fmt: skip
 
 
-def compare_runs(
-    paths: Sequence[str], protocol: Protocol | None, by: By | None, *, flips: bool,
-    same: float | None,
-) -> Output:  # fmt: skip
-    """Later runs against the first, by the protocol of the first unless given.
+def compare_runs(paths: Sequence[str], by: By | None, *, flips: bool, same: float | None) -> Output:
+    """Later runs against the first, by the protocol of the first.
 
     With ``flips``: which answers changed. With ``same``: whether they are of the same model.
     """
@@ -236,8 +233,8 @@ def compare_runs(
         raise ConsilienceError(" with ".join(names), todo="Leave one of them out.")
     runs = open_runs(paths)
     if same is not None:
-        return same_of(runs, same, protocol)
-    return flips_of(runs, protocol) if flips else compare_opened(runs, protocol).output(by)
+        return same_of(runs, same)
+    return flips_of(runs) if flips else compare_opened(runs).output(by)
 
 
 def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from consilience.models.functions import Function
 from consilience.options import checked, parameters, refuse_unknown, typed
 from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of
-from consilience.probing import CountedRun, ProbePlan, count_run, counted_by, save_counted
+from consilience.probing import CountedRun, count_run, counted_by, save_counted
 from consilience.report import layouts
 from consilience.report.table import Column, Output, Table, frame_table, record_of
 from consilience.results.comparing import Comparison, compare_opened, tables_of
@@ -92,22 +92,6 @@ def evaluate(
         raise ConsilienceError("a function without a name, and a folder", expected=expected)
     probed = probing.probe(ProbeOptions(**fields), progress, suite=chosen, model=loaded)
     return _result_of(probed, Run.open(probed.record["path"]), temporary)
-
-
-@typed(Evaluation)
-def plan_probe(
-    suite: str | Path | Suite | Questions | Frame = "mini",
-    model: str | Path | LanguageModel | Texts = "packaged:smollm2",
-    *,
-    progress: Progress = SILENT,
-    **options: Any,
-) -> ProbePlan:
-    """What ``evaluate`` would ask, and how long it would take; nothing is written.
-
-    It takes the arguments of ``evaluate``. The model is asked a small sample.
-    """
-    fields, chosen, loaded = _values_of(suite, model, options)
-    return probing.plan_probe(ProbeOptions(**fields), progress, suite=chosen, model=loaded)
 
 
 def suite_to_ask(suite: str | Path | Suite | Questions | Frame, **options: Any) -> Suite:
@@ -196,7 +180,7 @@ def score(
     return _result_of(counted_again(run, protocol), run, temporary)
 
 
-def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
+def compare(*runs: Any) -> Comparison:
     """Later runs against the first: paired differences with intervals.
 
     A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
@@ -213,7 +197,7 @@ def compare(*runs: Any, protocol: Protocol | None = None) -> Comparison:
         opened = distinct_runs(runs)
     if not opened:
         raise ConsilienceError("0 run to compare", expected="one run or more")
-    return compare_opened(opened, protocol)
+    return compare_opened(opened)
 
 
 def _values_of(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
-import numpy as np
 import polars as pl
 
 from consilience.analysis.examples import LOST, WON, paired_answers
@@ -15,10 +13,9 @@ from consilience.analysis.examples import SAME as ALIKE
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted
 from consilience.metrics import errors
-from consilience.metrics.definitions import label_kappa
 from consilience.metrics.errors import RANGE, Estimate, Index, Number
 from consilience.metrics.measure import CheckedAnswers
-from consilience.metrics.registry import Clusters, Grid, Places, Tally
+from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import TIE, binomial_interval
 from consilience.options.commands import is_judge
 from consilience.probing import noise_floor_of
@@ -137,7 +134,7 @@ def numbers_of(
         ("answers that differ", differ, ""), (f"noise floor of {first}", floors[0], ""),
         (f"noise floor of {second}", floors[1], ""), (BEYOND, beyond, verdict),
         (LOST, share(lost), ""), (WON, share(won), ""),
-        (ACCURACY, accuracy, verdict_of(accuracy, -within, within)), *more_numbers(*answers),
+        (ACCURACY, accuracy, verdict_of(accuracy, -within, within)),
     ]  # fmt: skip
     table = [(first, second, of, at.value, at.low, at.high, at.n, word) for of, at, word in rows]
     value, low, high = (number_text(of, "points") for of in (beyond.value, beyond.low, beyond.high))
@@ -154,40 +151,6 @@ def numbers_of(
         sentence += f" {more}, with noise floors of as many times more, would show it."
     numbers = pl.DataFrame(table, SAME_SCHEMA, orient="row")
     return numbers, [sentence, *dict.fromkeys(filter(None, notes))]
-
-
-def more_numbers(
-    first: CheckedAnswers, second: CheckedAnswers
-) -> Iterator[tuple[str, Estimate, str]]:
-    """Agreement above chance, and the distance of probabilities, of all groups that have them."""
-    kappas, distances = dict[str, Tally](), dict[str, Tally]()
-    for group in first.relations:
-        one, two = (run.views(group, run.suite.protocol)["tuples"] for run in (first, second))
-        if group.design.labels or group.design.unit == "tuple":
-            kappas[group.id] = cast(Tally, label_kappa(against(one, two)))
-        if one.distributions is not None and two.distributions is not None:
-            distance = np.abs(one.distributions - two.distributions).sum(axis=2) / 2
-            known = np.isfinite(distance)
-            sums = np.stack([np.where(known, distance, 0).sum(axis=1), known.sum(axis=1)], axis=1)
-            distances[group.id] = Tally(sums, one.subjects, int(known.sum()))
-    for name, of, bounds in (("kappa", kappas, (-1.0, 1.0)), ("total variation", distances, RANGE)):
-        number = errors.pooled([(1, of)], Index())
-        if not math.isnan(number.value):
-            n = sum(tally.n for tally in of.values())
-            yield name, replace(estimate_of(number, bounds), n=n), ""
-
-
-def against(one: Grid, two: Grid) -> Grid:
-    """A run with the answers of the other in place of the right ones.
-
-    Answers without shown positions have those of their texts.
-    """
-    texts = [*dict.fromkeys([*one.texts, *two.texts])]
-    codes = {text: at for at, text in enumerate(texts)}
-    first, second = (np.array([*map(codes.get, of.texts), -1])[of.answers] for of in (one, two))
-    sizes, places = np.full(len(first), len(texts)), np.arange(len(texts))[None]
-    alike = Places(sizes, np.zeros_like(first), places)
-    return replace(one, answers=first, golds=second, places=one.places or alike)
 
 
 def same_table(numbers: pl.DataFrame, suite: Suite, within: float) -> Table:

@@ -10,8 +10,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
-import torch
-import transformers
 
 from checks import output, refusal, refused
 from conftest import SENTENCES, cases, number
@@ -26,7 +24,7 @@ from consilience.plans.pairs import present_pairs
 from consilience.report.cautions import Known, cautions
 from consilience.results.reporting import report
 from consilience.runs.run import Run, read_answers
-from consilience.suites.pairs import TASKS, chosen, original, t5_original
+from consilience.suites.pairs import TASKS, chosen, original
 from pair_builders import (
     FORMS,
     MRPC,
@@ -36,7 +34,6 @@ from pair_builders import (
     changed_in,
     comparable,
     compared,
-    forms_of,
     measured,
     metrics_of,
     numbered,
@@ -221,107 +218,42 @@ def test_bad_input_is_one_message_and_status_2(case, bad, perturb, tmp_path):
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory):
-    """A tiny T5 that was taught what to write of MRPC's eight pairs.
-
-    The original: the gold. REVERSE: the gold but for the last two, the other label. SIGNAL: no
-    label.
-    """
-    words = dict.fromkeys(["mrpc", *SAME, "sentence1:", "sentence2:", "[sentence1]", "[sentence2]",
-                           *(word for each in SENTENCES for word in each.split())])  # fmt: skip
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -6.0)]
-    pieces += [(f"▁{word}", -1.0) for word in words]
-    tokenizer = transformers.T5Tokenizer(vocab=pieces, extra_ids=3)
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4,
-        decoder_start_token_id=0, dropout_rate=0.0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = transformers.T5ForConditionalGeneration(config)
-    forms = forms_of(first=partial(t5_original, task=MRPC))
-    prompts = ["mrpc " + " ".join(segment.text for segment in form) for form in forms]
-    targets = []
-    for at, pair in enumerate(PAIRS):
-        turned = pair.label if at < 6 else SAME[1 - at % 2]
-        targets += [pair.label, turned, "Oslo" if at == 0 else "<extra_id_0> Paris"]
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
-    labels = tokenizer(targets, return_tensors="pt", padding=True).input_ids
-    labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(300):
-        loss = model(**inputs, labels=labels).loss
-        if loss < 0.01:
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.01
-    folder = tmp_path_factory.mktemp("taught")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_labels_that_a_model_writes(consilience, taught, perturb, tmp_path):
-    """Written: all right, C_R 6 of 8, C_S 0 as no label is said. Chosen: one label or the other."""
-    out = output(perturb, taught, "--generate")
-    metrics = metrics_of(tmp_path / "run")
-    assert metrics["group"].unique(maintain_order=True).to_list() == ["mrpc", "mrpc-generated"]
-    picked, said = (metrics.filter(pl.col("group") == each) for each in ("mrpc", "mrpc-generated"))
-    for found in (picked, said):
-        assert row_of(found, "accuracy")["value"] == row_of(found, "f1")["value"] == 1
-        assert row_of(found, "consistency", "reverse")["value"] == 6 / 8
-        corrected = row_of(found, "corrected_consistency", "reverse")["value"]
-        assert corrected == pytest.approx((6 / 8 - 13 / 28) / (1 - 13 / 28))
-    assert "no_option" not in set(picked["metric"])
-    assert row_of(said, "no_option")["value"] == row_of(said, "no_option", "reverse")["value"] == 0
-    assert row_of(said, "no_option", "signal")["value"] == 1
-    assert row_of(said, "consistency", "signal")["value"] == 0
-    answers = read_answers(tmp_path / "run").filter(group="mrpc-generated")
-    raw = answers.filter(pl.col("variant") == "signal")["answer"].to_list()
-    assert raw == ["Oslo", *["<extra_id_0> Paris"] * 7]
-    assert answers["logprob"].null_count() == 24
-    labelled = read_answers(tmp_path / "run").filter(group="mrpc")
-    assert (set(labelled["answer"]), labelled["text_logprob"].null_count()) == (set(SAME), 0)
-    rows = [row for row in changed_in(tmp_path / "run") if row["group"] == "mrpc-generated"]
-    assert sum(row["perturbation"] == "reverse" for row in rows) == 2
-    assert sum(row["answer"] == "<extra_id_0> Paris" for row in rows) == 7
-    assert "Accuracy (written)" in out
-    assert perturb(taught, "--generate")[0] == 0
-    assert "mrpc-generated" in consilience("score", tmp_path / "run", "--by", "form")[1]
-    assert "label" in out
-    before = stamps(tmp_path / "run")
-    assert len(before) == 2
-    assert perturb(taught, "--generate")[0] == 0
-    assert stamps(tmp_path / "run") == before
-    status, _, err = perturb(taught, "--generate", "--template", "{text}")
-    assert (status, "another run: its model" in err) == (2, True)
-
-
-def test_a_causal_model_that_writes(model_folder, perturb, tmp_path):
+@pytest.mark.parametrize(("family", "options", "kind", "text"), [
+    ("llama", ("--template", "{text}:"), "causal", f"Sentence1: {SENTENCES[0]}"),
+    ("t5", (), "seq2seq", f"sentence1: {SENTENCES[0]}"),
+])  # fmt: skip
+def test_a_model_that_writes(family, options, kind, text, model_folder, perturb, tmp_path):
     """Nothing that it writes is a label, so nothing agrees; what it chooses is one of the labels."""
-    options = (model_folder("llama"), "--generate", "--template", "{text}:", "--json")
-    plan = json.loads(perturb(*options, "--dry-run")[1])["plan"]
+    command = (model_folder(family), "--generate", *options)
+    plan = json.loads(perturb(*command, "--json", "--dry-run")[1])["plan"]
     assert (plan["queries"], plan["timed"], plan["requests"]) == (48, 8, None)
-    assert perturb(*options)[0] == 0
+    assert "Accuracy (written)" in output(perturb, *command)
     said = metrics_of(tmp_path / "run").filter(pl.col("group") == "mrpc-generated")
     assert (row_of(said, "no_option")["value"], row_of(said, "consistency")["value"]) == (1, 0)
-    model = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
-    assert (model["template"], model["chat"], model["kind"]) == ("{text}:", False, "causal")
     run, keys = Run.open(tmp_path / "run"), ["group", "item", "variant", "gold"]
-    assert {*run.answers.filter(group="mrpc")["answer"].drop_nulls()} <= {*SAME}
+    model = run.settings["model"]
+    assert (model["template"], model["kind"]) == (options[1] if options else None, kind)
+    assert run.queries["input"][0][0] == text
+    labelled, written = (run.answers.filter(group=of) for of in ("mrpc", "mrpc-generated"))
+    assert {*labelled["answer"].drop_nulls()} <= {*SAME} and labelled["text_logprob"].count()
+    assert written["logprob"].null_count() == 24
     assert run.queries.select(keys).equals(run.answers.select(keys))
+    before = stamps(tmp_path / "run")
+    assert len(before) == 2 and perturb(*command)[0] == 0
+    assert stamps(tmp_path / "run") == before
+    assert "another run: its model" in refusal(perturb, *command[:2], "--template", "Say {text}")
 
 
 @pytest.mark.parametrize("options", [[], ["--generate"]], ids=["classifier", "writer"])
-def test_the_noise_floor_of_pairs(options, classifier, taught, perturb, tmp_path):
-    """Of all 24 forms, also where the run has written before and keeps the scores of labels."""
-    model = taught if options else classifier("bert", SAME)
+def test_the_noise_floor_of_pairs(options, classifier, model_folder, perturb, tmp_path):
+    """Of all that was answered in 24 forms, also where a model chooses a label and writes one."""
+    model = model_folder("t5") if options else classifier("bert", SAME)
     status, out, err = perturb(model, "--noise-floor", "256", *options)
     assert status == 0, err
     floor = pl.read_csv(tmp_path / "run" / "metrics.csv").filter(pl.col("metric") == "noise_floor")
-    assert floor.select("kind", "n", "value").rows() == [("whole", 48 if options else 24, 0)]
+    answered = read_answers(tmp_path / "run")["answer"].count()
+    assert floor.select("kind", "n", "value").rows() == [("whole", answered, 0)]
+    assert answered > 24 if options else answered == 24
     assert "Asked the same prompts again" not in out + err  # no caution: nothing changed
     report([str(tmp_path / "run")])  # the noise floor is of no task
     assert "<h2>Cautions</h2>" in (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -532,18 +464,6 @@ def test_a_clear_difference():
     assert (back["difference"], back["p"]) == (-1, row["p"])
 
 
-def test_the_p_of_a_small_difference():
-    """3 of 20 items are kept by the second only: 2 of the 8 ways to swap them are as far apart."""
-    said = SAID[:20]
-    first, second = (answers_of(said, said, start + said[4:]) for start in ("nyny", "nnyn"))
-    row = row_of(compared(first, second), "consistency", "reverse")
-    back = row_of(compared(second, first), "consistency", "reverse")
-    assert (back["low"], back["high"]) == (pytest.approx(-row["high"]), pytest.approx(-row["low"]))
-    assert row["low"] < row["difference"] < row["high"]
-    assert (row["first_value"], row["second_value"]) == (16 / 20, 19 / 20)
-    assert (row["difference"], row["p"]) == (pytest.approx(3 / 20), pytest.approx(2 / 8, abs=0.02))
-
-
 def test_p_is_adjusted_over_the_forms_of_one_metric():
     """The smaller p of two forms is doubled, the other not below that; the original's is not."""
     said = SAID[:20]
@@ -590,22 +510,6 @@ def test_labels_are_told_apart_by_name():
         return comparable(compared(*runs, ("e", "n", third)))
 
     assert compare_with("c") == compare_with("z")
-
-
-def test_accuracy_between_forms_by_hand():
-    """Gold yyynnnny, original yynnynny, reverse ynnnnnyy, signal yyynynnn: 6, 5 and 6 of 8 right.
-
-    Against the original, reverse loses items 1 and 6 and gains 4: p = 1 of 3. Signal loses 7, gains
-    2; against reverse, signal gains 1, 2 and 6, loses 4 and 7.
-    """
-    table_of_changes = form_changes(table(HAND))
-    rows = {(row["first"], row["second"]): row for row in table_of_changes.to_dicts()}
-    assert list(rows) == [("original", "reverse"), ("original", "signal"), ("reverse", "signal")]
-    assert [row["change"] for row in rows.values()] == pytest.approx([-1 / 8, 0, 1 / 8])
-    row = rows["original", "reverse"]
-    assert (row["first_accuracy"], row["second_accuracy"], row["n"]) == (6 / 8, 5 / 8, 8)
-    assert (row["p"], row["p_holm"]) == (1, 1)
-    assert row["change_low"] < -1 / 8 < row["change_high"]
 
 
 def test_accuracy_that_a_form_loses_is_found():

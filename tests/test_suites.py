@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001
 """Reading, checking, choosing and counting suites."""
 
 import json
@@ -17,19 +16,16 @@ from consilience import Suite, compare, load_suite, score, suites
 from consilience.authoring.checks import audit, sizes_of
 from consilience.core.factors import Design, Edge
 from consilience.core.free_text import RULES, match
-from consilience.core.items import Choice, Pattern, Question
-from consilience.core.schemas import COMPARISON_SCHEMA
-from consilience.core.text import whole_words
+from consilience.core.items import Choice, Question
 from consilience.elsewhere.exports import export_prompts
 from consilience.metrics.measure import measure
-from consilience.models.functions import Baseline, Function, position
+from consilience.models.functions import Baseline, Function
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.plans.facts import ask, ask_suite, group_of
 from consilience.plans.presentation import Presentation, present
 from consilience.plans.questions import answered
-from consilience.report.layouts import comparison_table, language_rows, metrics_table
-from consilience.runs.run import Run
+from consilience.report.layouts import language_rows, metrics_table
 from consilience.suites import check_suite
 from consilience.suites.facts import load_folder, sample_facts, select_languages, select_relations
 from consilience.suites.question_suites import (
@@ -44,7 +40,7 @@ from consilience.suites.question_suites import (
     words_in,
 )
 from consilience.suites.questions import Questions
-from consilience.types import Fact, Query
+from consilience.types import Fact
 from hub_server import serving
 
 
@@ -96,15 +92,19 @@ def test_check_and_loading_say_the_same(write_suite):
 
 
 def test_tables_of_every_format_hold_the_same_facts(write_suite):
-    """Numbers are texts, line ends a space; control characters and outer space are left out."""
-    facts = [{"relation": "capital", "subject": "A\r\nb \u001b", "object": 7.0, "item": 0}]
+    """Numbers are texts, line ends a space; control characters and outer space are left out.
+
+    A no-break space, directional marks, joiners and letters of any script stay.
+    """
+    real = "\u200eA\u00a0b\u200f \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f600 \u061c"
+    facts = [{"relation": "capital", "subject": f"A\r\nb {real}\u001b ", "object": 7.0, "item": 0}]
     folder = write_suite(facts=facts)
     read = load_folder(folder).relations[0].facts
-    assert read == (Fact("0", "A b", "7"),)
+    assert read == (Fact("0", f"A b {real}", "7"),)
     (folder / "facts.jsonl").unlink()
     for name, text in (
-        ("facts.csv", 'object;Subject;relation;item\n7;"A\nb ";capital;0\n'),
-        ("facts.tsv", "relation\tsubject\tobject\titem\r\ncapital\tA b\t7\t0\r\n\r\n"),
+        ("facts.csv", f'object;Subject;relation;item\n7;"A\nb {real} ";capital;0\n'),
+        ("facts.tsv", f"relation\tsubject\tobject\titem\r\ncapital\tA b {real}\t7\t0\r\n\r\n"),
     ):
         (folder / name).write_text(text, encoding="utf-8-sig", newline="")
         assert load_folder(folder).relations[0].facts == read, name
@@ -155,18 +155,6 @@ def test_a_file_folder_or_table_that_is_missing(tmp_path, write_suite, monkeypat
     refused("no facts.jsonl or facts.tsv", load_suite, str(folder))
 
 
-def test_what_real_texts_hold_is_no_control_character(write_suite):
-    """A no-break space, directional marks, joiners and letters of any script."""
-    subject = "\u200eA\u00a0b\u200f \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f600 \u061c"
-    facts = [{"relation": "capital", "subject": subject, "object": "\u6771\u4eac", "item": 0}]
-    (fact,) = load_folder(write_suite(facts=facts)).relations[0].facts
-    assert (fact.item, fact.subject, fact.object) == ("0", subject, "\u6771\u4eac")
-
-
-def test_the_folder_of_a_suite_is_its_name(write_suite, tmp_path):
-    assert load_folder(write_suite(tmp_path / "a\x1b[2J")).name == "a[2J"
-
-
 def test_relations_are_selected_and_facts_sampled_without_easing_the_question(write_suite):
     suite = load_suite("mini")
     two = select_relations(suite, ["sport", "capital"])
@@ -181,16 +169,6 @@ def test_relations_are_selected_and_facts_sampled_without_easing_the_question(wr
     assert sample_facts(two, 5, seed=1) == few != sample_facts(two, 5, seed=2)
     assert sample_facts(two, 999, seed=1) == two
     assert few.digest != two.digest == select_relations(suite, ["capital", "sport"]).digest
-
-
-def test_each_relation_has_a_sample_of_its_own(write_suite):
-    """Positions drawn by Random("5 A") and Random("5 B"); they are part of what a run is."""
-    names = [{"relation": id_} for id_ in "AB"]
-    patterns = [each | {"pattern": "[X] [Y]"} for each in names]
-    facts = [each | {"subject": f"s{n}", "object": "o"} for each in names for n in range(10)]
-    suite = load_folder(write_suite(relations=names, patterns=patterns, facts=facts))
-    drawn = [[fact.subject for fact in each.facts] for each in sample_facts(suite, 3, 5).relations]
-    assert drawn == [["s3", "s7", "s9"], ["s1", "s3", "s4"]]
 
 
 def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
@@ -219,15 +197,11 @@ def test_subjects_and_objects_of_several_facts_are_counted():
 
 
 def test_the_real_release_is_as_it_was_counted():
-    """Table 1 to the digit, sizes and edit kinds over all relations, from the release itself."""
+    """Edit kinds over all relations, from the release itself; ``test_reproduce`` has Table 1."""
     folder = str(real_data("pararel"))
     suite = load_suite(folder)
     counted = sizes_of(suite)
-    assert counted.facts == {
-        "relations": 38, "patterns": 328, "fewest_patterns": 2, "most_patterns": 20,
-        "mean_patterns": 328 / 38, "mean_syntactic_variants": 180 / 38,
-        "mean_lexical_variants": 229 / 38, "facts": 26_813, "queries": 223_170,
-    }, "8.63, 4.74 and 6.03"  # fmt: skip
+    assert counted.facts["queries"] == 223_170
     kinds = {"diff_syntax": 58, "diff_lexical": 344, "diff_both": 994, "no_change": 54,
              "diff_determiner": 1992}  # fmt: skip
     assert {kind: 2 * counted.tables["by_group"][kind].sum() for kind in kinds} == kinds
@@ -548,32 +522,6 @@ def test_texts_differ_and_words_end_as_in_their_script(rule, text, choice, at, n
     assert match(text, [Choice(choice)], RULES[rule]).position == at, note
 
 
-def test_words_of_every_script():
-    """Chinese characters and the two kana are one writing; without spaces a part of a word counts."""
-    within = {"Rom": "in Rom.", "東京": "東京大学", "서울": "서울은 수도이다", "NHK": "NHK交響楽団"}
-    assert all(whole_words(word).search(text) for word, text in within.items())
-    assert not whole_words("Rom").search("Roma") and not whole_words("NHK").search("NHKs")
-
-
-def test_full_width_labels_and_marks_of_letters():
-    choices, rule = [Choice("パリ"), Choice("ローマ")], RULES["exact"]
-    for text in ("Ｂ", "（B）", "B。", "B）ローマ", "B：ローマ。", "ローマ（B）"):
-        assert match(text, choices, rule, ["A", "B"]).position == 1, text
-    assert match("（B）パリ", choices, rule, ["A", "B"]).position is None
-    words = ["कल", "काल"]  # yesterday and time differ in a mark
-    query = Query(Pattern("[X]: [Y]"), "x", "कल")
-    assert position("काल।", query, words) == 1
-    assert position("कील।", query, words) is None
-
-
-@pytest.mark.parametrize(("group", "subject", "index", "sentence"), cases("sentences_of_languages"))
-def test_sentences_of_mini_languages(group, subject, index, sentence):
-    relation = suites.load_suite("mini-languages")[group]
-    (fact,) = [fact for fact in relation.facts if fact.subject == subject]
-    query = relation.query(relation.patterns[index], fact)
-    assert query.pattern.fill(query.subject, query.gold) == sentence
-
-
 def test_numbers_of_languages(suite):
     """Five patterns (en, en, de, ja, ja) and three facts with hand-made answers."""
     answers = held(HELD)
@@ -614,16 +562,6 @@ def test_languages_on_the_command_line(consilience, tmp_path):
     for vary, known in (("language=de,", ["de"]), ("language", None), ("language=all", None)):
         plan = plan_of(ProbeOptions(suite=str(folder), vary=[vary]))
         assert plan.settings["languages"] == known
-
-
-def test_a_comparison_by_language():
-    row = dict.fromkeys(COMPARISON_SCHEMA) | {"over": "mean", "group": "", "metric": "consistency"}
-    row |= {"first": "a", "second": "b", "first_value": 0.25, "difference": 0.5}
-    parts = (("whole", ""), ("language", "de/ja"))
-    rows = [row | {"kind": kind, "level": level} for kind, level in parts]
-    compared = pl.DataFrame(rows, schema=COMPARISON_SCHEMA)
-    table = comparison_table(compared, suites.load_suite("mini-languages"), by="factor")
-    assert [cells[0].value for cells in table.grid()] == ["de and ja"]
 
 
 def test_every_language_has_all_words():
@@ -689,20 +627,14 @@ def test_all_rows_are_tested_and_listed(consilience, tmp_path, monkeypatch):
     assert cs.list_suites() == SUITE_NAMES
 
 
-def test_a_run_records_the_data_set_and_rotations_keep_the_gold(consilience, tmp_path, monkeypatch):
+def test_a_run_records_the_data_set(consilience, tmp_path, monkeypatch):
     monkeypatch.setenv("CONSILIENCE_DATA", str(tmp_path))
     copied(tmp_path, "arc", *ROWS[1][1])
     out = tmp_path / "run"
-    arguments = ["--suite", "arc", "--vary", "order=rotations"]
-    output(consilience, "probe", "--model", "baseline:majority", *arguments, "--out", out)
+    output(consilience, "probe", "--model", "baseline:majority", "--suite", "arc", "--out", out)
     record = json.loads((out / "run.json").read_text())
     assert record["hub"] == ["allenai/ai2_arc", "ARC-Challenge", "test"]
     assert record["warnings"][0].startswith("allenai/ai2_arc, test: ")
-    queries = Run.open(out).queries
-    prompts = queries.filter(item="S_2")["input"].list.first()
-    shown = ["".join(re.findall("^[A-C]. (.)$", prompt, re.MULTILINE)) for prompt in prompts]
-    assert shown == ["213", "132", "321"]
-    assert {*queries.select("item", "gold").iter_rows()} == {("S_1", "cold"), ("S_2", "3")}
 
 
 def test_subjects_are_groups_and_another_split_is_another_suite(consilience, tmp_path):
@@ -774,7 +706,6 @@ CASES = (
 
 
 def test_counterfact_is_the_new_object_against_the_old_one_in_all_prompts(tmp_path):
-    """A model with an edit of Ada that changed Cy, too, and no edit of Eve."""
     asked = {}
     for name in EDITS:
         copied(tmp_path, name, *CASES)
@@ -789,26 +720,6 @@ def test_counterfact_is_the_new_object_against_the_old_one_in_all_prompts(tmp_pa
     assert [(one.item, one.gold.text) for one in edits.items] == [("0", "English"), ("7", "Thai")]
     assert neighbours.items[1].paraphrases[""] == ("Flo spoke", "Gus spoke")
     assert [one.gold.text for one in neighbours.items] == ["French", "Dutch"]
-
-    known = {
-        "English": {"The mother tongue of Ada is", "Ada spoke", "Cy spoke"},
-        "French": {"Rain. Ada, a native", "Bo, a native", "Di spoke"},
-    }
-
-    def edited(prompts):
-        return [next((of for of in known if text in known[of]), "Dutch") for text in prompts]
-
-    ask = {"template": "{question}", "vary": "paraphrase", "generate": True}
-    found = []
-    for suite in (edits, neighbours):
-        metrics = cs.evaluate(suite, edited, **ask).metrics.filter(over="all", kind="whole")
-        found.append(dict(metrics.select("metric", "value").iter_rows()))
-    assert found[0]["accuracy"] == 1 / 2, "efficacy: Ada of two edits"
-    assert found[0]["mean_accuracy"] == pytest.approx((1 / 2 + 0 + 1 / 2) / 3), (
-        "0 and 1/2: paraphrases"
-    )
-    assert found[0]["consistency"] == pytest.approx((1 / 3 + 1) / 2), "two of three answers on Ada"
-    assert found[1]["mean_accuracy"] == pytest.approx(4 / 5), "all neighbours but Cy"
 
 
 HUB_FACTS = ("pararel-patterns", "bear")
@@ -841,9 +752,6 @@ def test_facts_of_the_hub_are_facts_and_patterns(tmp_path):
         "coastalcph/pararel_patterns, train: see the card of the data set; tuples of LAMA, CC-BY-NC-4.0, "
         "Elazar et al. 2021, arXiv:2102.01017",
     )
-    metrics = cs.evaluate(suite, "baseline:majority", groups="P30").metrics
-    (accuracy,) = metrics.filter(metric="accuracy", over="group", kind="whole")["value"]
-    assert accuracy == 3 / 4, "Europe, of four facts on three subjects"
 
     answers = ["Bern", "Rome", "Oslo"]
     by_position = {"answer_options": lambda _: answers, "correct": answers.index}

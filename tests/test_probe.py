@@ -15,10 +15,8 @@ import pytest
 from checks import refused
 from consilience import load_model, load_suite, probing, read_answers
 from consilience.core.items import Ask, Group, Item
-from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.options.commands import ProbeOptions
 from consilience.plans import Queries, asking
-from consilience.plans.facts import ask, group_of
 from consilience.probing import plan_probe, probe
 from consilience.runs.folder import FORMAT, RunFolder, record_of
 from consilience.suites.facts import sample_facts, select_relations
@@ -38,15 +36,6 @@ def judge(scores, golds):
         name: [None if isinstance(v, float) and np.isnan(v) else v for v in values]
         for name, values in columns.items()
     }
-
-
-def test_the_answer_is_the_best_candidate_of_equal_ones_the_first():
-    """Scores -1, -0.5, -3: 'b' by 0.5; gold 'c' is third. Then a tie: the first of the two."""
-    found = judge(scored([[-1, -0.5, -3], [-1, -1, -2]]), ["c", "b"])
-    assert (found["answer"], found["logprob"]) == (["b", "a"], [-0.5, -1])
-    assert (found["gold_logprob"], found["gold_rank"]) == ([-3, -1], [3, 2])
-    assert (found["margin"], found["n_candidates"]) == ([0.5, 0], [3, 3])
-    assert found["excluded"] == [None, None]
 
 
 def test_candidates_that_were_not_scored_in_full_are_counted_without_the_excluded():
@@ -88,18 +77,6 @@ def test_a_gold_that_another_word_speaks_for_is_answered_with_it():
 
 def mini(*ids, limit=3):
     return sample_facts(select_relations(load_suite("mini"), list(ids)), limit, seed=0)
-
-
-def test_the_answers_table():
-    suite = mini("capital")
-    relation = suite.relations[0]
-    table = ask(suite, load_model("baseline:oracle"), group_of(suite, "capital"))
-    assert (dict(table.schema), table.height) == (ANSWERS_SCHEMA, 3 * 9)
-    assert table["answer"].equals(table["gold"].alias("answer"))
-    assert table["variant_index"].to_list() == list(range(9)) * 3
-    assert table["variant"][8] == relation.patterns[8].text
-    assert table["item"].to_list() == [fact.item for fact in relation.facts for _ in range(9)]
-    assert (table["gold_rank"].to_list(), set(table["n_candidates"])) == ([1] * 27, {52})
 
 
 class Counting:

@@ -17,13 +17,11 @@ from checks import output, refusal, refused
 from conftest import ROOT, cases, run_command
 from consilience.app import json_text
 from consilience.app.console import Terminal
-from consilience.core.text import visible
 from consilience.runs.folder import record_of
 from replay_server import replay
 
 COMMAND = [sys.executable, "-m", "consilience"]
 HOSTILE = "a\x1b]0;PWN\x07\x1b[2Jb\x9b2Jc\u202ed\r"
-SHOWN = "a\ufffd]0;PWN\ufffd\ufffd[2Jb\ufffd2Jc\ufffdd\ufffd"
 
 
 def start(*arguments, **more):
@@ -31,24 +29,20 @@ def start(*arguments, **more):
     return subprocess.Popen([*COMMAND, *arguments], **pipes, **more)
 
 
-def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it():
-    assert (visible(HOSTILE), visible("\udcff")) == (SHOWN, "\ufffd")
-    plain = "tab\t line\n Z\u00fcrich \u65e5\u672c \u0627\u0644\u0639\u200c\u0631 \U0001f600"
-    assert visible(plain) == plain
+def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it(monkeypatch):
     document = {"text": HOSTILE, "path": "n\udcff", "town": "Z\u00fcrich"}
     text = json_text(document)
     assert json.loads(text) == document and text.isprintable() and "Z\u00fcrich" in text
-
-
-def test_the_terminal_shows_what_would_control_it_and_keeps_its_styles(monkeypatch):
     written = io.StringIO()
     terminal = Terminal(markup=False, file=written, force_terminal=True, width=200)
     table = Table(HOSTILE, title=HOSTILE)
     table.add_row(HOSTILE)
     terminal.print(table)
     terminal.print(HOSTILE, style="bold", soft_wrap=True)
+    plain = "tab\t line\n Z\u00fcrich \u65e5\u672c \u0627\u0644\u0639\u200c\u0631 \U0001f600"
+    terminal.print(plain, "\udcff", soft_wrap=True)
     text = written.getvalue()
-    assert text.count("PWN") == 4
+    assert text.count("PWN") == 4 and plain.partition("\n")[2] in text and text.endswith("\ufffd\n")
     assert not any(mark in text for mark in ("\x07", "\x9b", "\u202e", "\r", "\x1b]", "\x1b[2J"))
     assert "\x1b[1m" in text, "a style of ours"
     monkeypatch.setenv("COLUMNS", "0")  # of some containers
@@ -246,6 +240,7 @@ analyze edits facts
 analyze factors questions
 publish facts --format eee --model-id me/mine --organization me
 study run study.toml
+study status study.toml
 """
 
 
@@ -277,36 +272,28 @@ CALLS = """
 """
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """What commands and calls say in one process in which torch cannot be imported, in parts."""
-    folder = tmp_path_factory.mktemp("light")
-    (folder / "study.toml").write_text(
+def test_what_needs_no_model_works_without_the_extra(tmp_path):
+    """Commands and calls in one process in which torch cannot be imported.
+
+    A Python function is asked; a model behind a URL fails at its address, not at an import.
+    """
+    (tmp_path / "study.toml").write_text(
         '[[models]]\nmodel = "baseline:random"\n[[suites]]\nsuite = "mini"\nlimit = 1\n'
     )
-    commands = [line.split() for line in (COMMANDS + REFUSED).splitlines() if line]
-    options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
-    call = [sys.executable, "-c", WITHOUT_MODELS + CALLS, json.dumps(commands)]
+    works, refused = (
+        [line.split() for line in of.splitlines() if line] for of in (COMMANDS, REFUSED)
+    )
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT / "src")}}
+    call = [sys.executable, "-c", WITHOUT_MODELS + CALLS, json.dumps(works + refused)]
     done = subprocess.run(call, **options, capture_output=True, text=True, check=False)
-    assert "--- " in done.stderr, done.stderr[-2000:]
-    return done.stderr.split("--- ")[1:]
-
-
-def test_what_needs_no_model_works_without_the_extra(outcomes):
-    assert len(outcomes) == 15 + 3 + 1
-    assert [part for part in outcomes[:15] if "status" in part or "Traceback" in part] == []
-
-
-def test_the_functions_and_servers_of_a_light_install(outcomes):
-    """A Python function is asked; a model behind a URL fails at its address, not at an import."""
-    assert outcomes[-1].endswith("done\n"), outcomes[-1][-2000:]
-
-
-def test_a_model_without_the_extra_is_one_message(outcomes):
-    for part in outcomes[15:-1]:
+    *parts, calls = done.stderr.split("--- ")[1:]
+    assert len(parts) == len(works + refused), done.stderr[-2000:]
+    assert not [of for of in parts[: len(works)] if "\nstatus" in of or "Traceback" in of]
+    for part in parts[len(works) :]:
         extra = r"is not installed\. Install the extra consilience\[(models|train)\]: `pip"
         assert re.search(extra, part)
         assert part.endswith("status 2\n") and "Traceback" not in part
+    assert calls.endswith("done\n"), calls[-2000:]
 
 
 # What a run or a configuration file of somebody else cannot do, and what every reader notices.

@@ -21,7 +21,7 @@ from conftest import cases, run_command
 from consilience import Questions, analyze_factors, evaluate, open_run
 from consilience.core.errors import SILENT
 from consilience.core.items import Choice, Question
-from consilience.core.schemas import ANSWERS_SCHEMA, METRICS_SCHEMA
+from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import ask_in_folder, open_folder, probe
@@ -312,7 +312,6 @@ def test_settings_that_were_changed_are_refused(tmp_path, change):
 
 GROUPS = ["a", "b", *(f"there {at}" for at in range(5)), *(f"here {at}" for at in range(5, 999))]
 SETTINGS = {"suite": "mini", "model": {"model": "baseline:random"}, "groups": GROUPS}
-NO_METRICS = pl.DataFrame(schema=METRICS_SCHEMA)
 
 
 def no_answers(group):
@@ -320,24 +319,6 @@ def no_answers(group):
         pl.col(name) if name == "group" else pl.lit(None, dtype).alias(name)
         for name, dtype in ANSWERS_SCHEMA.items()
     )
-
-
-def test_what_two_processes_record_is_kept(tmp_path):
-    one, two = (RunFolder(tmp_path, SETTINGS) for _ in range(2))
-    one.note(["first"])
-    two.note(["second"])
-    one.write_answers("a", no_answers("a"))
-    two.write_answers("b", no_answers("b"))
-    two.describe("words", {"b": ["x"]})
-    one.finish(NO_METRICS)
-    two.note(["third"])
-    record = record_of(tmp_path)
-    assert record["warnings"] == ["first", "second", "third"]
-    assert (sorted(record["answers"]), record["words"]) == (["a", "b"], {"b": ["x"]})
-    assert record["finished"]
-    assert one.answers("b", 1) is not None
-    assert two.answers("a", 1) is not None
-    assert RunFolder(tmp_path, SETTINGS).record["finished"] is None
 
 
 CHILD = """

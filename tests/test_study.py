@@ -152,22 +152,18 @@ def test_a_run_without_all_groups_is_not_complete(studied):
     assert (row["state"], row["done"], row["groups"]) == ("waiting", 1, 2)
 
 
-def test_status_starts_without_torch_and_is_a_document(studied, consilience):
-    study, _ = studied
-    code = "import sys; sys.modules['torch'] = None; from consilience.app.process import run; run()"
-    command = [sys.executable, "-c", code, "study", "status", study.file]
-    assert b"oracle/good    complete" in subprocess.check_output(command)
-    row = json.loads(consilience("study", "status", study.file, "--json")[1])["runs"][1]
-    assert (row["state"], row["cell"]) == ("complete", "good")
-    assert row["folder"] == str(study.runs[1].folder)
-
-
 def test_run_ends_with_status_3_if_a_run_failed(consilience, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "ask_here", study_workers.here)
     text = '[options]\nlimit = 1\n[[models]]\nmodel = "baseline:no"\n[[suites]]\nsuite = "mini"'
     (tmp_path / "s.toml").write_text(text, encoding="utf-8")
     out = output(consilience, "study", "status", "s.toml")
     assert "s: 1 run: 1 waiting, in runs/s" in out
+    (row,) = json.loads(output(consilience, "study", "status", "s.toml", "--json"))["runs"]
+    assert (row["state"], row["cell"], row["folder"]) == (
+        "waiting",
+        "mini",
+        "runs/s/baseline-no/mini",
+    )
     assert not (tmp_path / "runs").exists()
     status, out, err = consilience("study", "run", "s.toml")
     assert status == 3

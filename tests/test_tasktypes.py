@@ -73,18 +73,6 @@ def row_of(effects, level, first, test):
     return effects.filter(level=level, first=first, test=test).row(0, named=True)
 
 
-def test_student_by_hand():
-    """Means 2 and 4, sums of squares 2 and 8: pooled variance 10/4, t = -2 / sqrt(2.5 * 2/3)."""
-    found = task_types.t_test([1, 2, 3], [2, 4, 6], "Student")
-    assert (found.difference, found.freedom) == (-2, 4)
-    assert found.t == pytest.approx(-2 / math.sqrt(5 / 3))
-    # t(4) has the distribution function 1/2 + 3/8 u (1 - u**2 / 12), u = t / sqrt(1 + t**2 / 4).
-    u = found.t / math.sqrt(1 + found.t**2 / 4)
-    assert found.p == pytest.approx(2 * (1 / 2 + 3 / 8 * u * (1 - u**2 / 12)))
-    half = 2.776445 * math.sqrt(5 / 3)
-    assert [found.low, found.high] == pytest.approx([-2 - half, -2 + half])
-
-
 def test_task_effects_by_hand(typed):
     """Two models: STS .9 | .8, NLI means .5 and .6; so differences .4 and .2, t = .3 / .1.
 

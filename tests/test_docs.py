@@ -72,11 +72,8 @@ def test_the_files_of_the_guide_to_sentence_pairs_belong_together(consilience, t
     assert "12 sentence pairs, 3 forms" in out
 
 
-def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
-    consilience, tmp_path, monkeypatch
-):
+def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(consilience, tmp_path, monkeypatch):  # fmt: skip
     """With a baseline in place of the model; what does not depend on the model is as shown."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     (table,) = blocks(OWN, "csv")
     assert len(table.strip().splitlines()) == 1 + 10
@@ -93,16 +90,9 @@ def test_the_guide_to_own_questions_leads_from_a_table_to_a_report(
     shown = blocks(OWN, "text")
     assert printed["rewrite"] == shown[0]
     assert printed["check"] == shown[1]
-    headings = [line.split()[0] for line in shown[3].splitlines()]
-    assert [line.split()[0] for line in printed["probe"].splitlines()][1:6] == headings[1:6]
+    probed, headings = ([line.split()[0] for line in of.splitlines()][1:6] for of in (printed["probe"], shown[3]))  # fmt: skip
+    assert probed == headings
     assert (tmp_path / "runs" / "first" / "report.html").stat().st_size > 10_000
-
-
-def test_the_error_of_the_guide_to_own_questions_is_the_one_that_is_printed(
-    consilience, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (table,) = blocks(OWN, "csv")
     (tmp_path / "bad.csv").write_text(table.replace(",Canberra,Sydney", ",Camberra,Sydney"))
     assert refusal(consilience, "suite", "check", "bad.csv") == blocks(OWN, "text")[2]
 
@@ -267,13 +257,8 @@ def test_every_command_runs_and_prints_what_is_shown(reader, model_folder):
     number = re.compile(r"-?\d+(\.\d)?")
     probe = PROBE.replace("--limit 8", "--limit 2 --groups capital,painter,borders")
     printed = (reader(probe), OUTPUT.replace("packaged:smollm2", model_folder("gpt2").name))
-    words, expected = (
-        [
-            " ".join(line.split()).replace("# to #", "-")
-            for line in number.sub("#", text).splitlines()
-        ]
-        for text in printed
-    )
+    plain = lambda line: " ".join(line.split()).replace("# to #", "-")  # noqa: E731
+    words, expected = ([*map(plain, number.sub("#", text).splitlines())] for text in printed)
     assert words[: len(expected)] == expected
     reader(probe.replace("packaged:smollm2", "baseline:majority").replace("smollm2", "other"))
     for command in OTHERS:
@@ -303,10 +288,6 @@ def write_answers(path):
         for fact in relation.facts for pattern in relation.patterns
     ]  # fmt: skip
     pl.DataFrame(rows, schema=["id", "answer"], orient="row").write_csv(path)
-
-
-def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 100
 
 
 # The notebooks run without a fault, and the numbers in their outputs are not stale.

@@ -227,11 +227,15 @@ def test_the_first_option_shown_follows_the_order_and_nothing_else(consilience, 
 
 
 def test_the_consistency_by_factor_is_that_of_the_metrics_of_the_run(consilience, probed):
-    """The same value and the same interval as the row of all questions in metrics.csv."""
-    run = probed("random")
+    """The same value and the same interval as the row of all questions in metrics.csv.
+
+    The noise floor stands beside it: a baseline that draws by the question is steady.
+    """
+    run = probed("random", "--noise-floor", "256")
     metrics = pl.read_csv(run / "metrics.csv").filter(metric="consistency", over="all")
     analysis = cs.analyze_factors(run)
     assert "What each factor changes in the answers of " in analysis._repr_markdown_()
+    assert analysis.tables["noise"].select("level", "value").rows() == [("", 0)]
     for row in analysis.tables["consistency"].iter_rows(named=True):
         (of_run,) = metrics.filter(kind="factor", level=row["factor"]).to_dicts()
         assert (row["value"], row["n"]) == (pytest.approx(of_run["value"]), of_run["n"])
@@ -251,18 +255,8 @@ def test_every_number_is_in_one_file_and_tables_are_in_every_format(consilience,
     assert float(numbers["one", "levels", "orderABC"]["n"]) == 5
     effects = {(row["outcome"], row["effect"]) for row in rows}
     assert {("answer", "main"), ("correctness", "within questions")} <= effects
-    for name, begins in (
-        ("latex", "% needs"),
-        ("md", "**What each factor changes"),
-    ):
+    for name, begins in ("latex", "% needs"), ("md", "**What each factor changes"):
         assert output(consilience, "analyze", "factors", *runs, "--format", name).startswith(begins)
-
-
-def test_a_run_that_measured_its_noise_floor_has_it_beside_its_factors(probed):
-    """A baseline that draws its answers by the question is steady: no answer changes."""
-    run = probed("random", "--noise-floor", "256")
-    table = cs.analyze_factors(run).tables["noise"]
-    assert table.select("level", "value").rows() == [("", 0)]
 
 
 def test_a_run_of_one_level_of_each_factor_is_refused_and_reported(consilience, probed):
@@ -299,13 +293,12 @@ def test_groups_with_other_factors_are_analyzed_apart(consilience, probed, tmp_p
 
 
 def test_runs_of_anything_else_are_refused_with_the_command_that_helps(consilience, tmp_path):
-    arguments = ("--suite", "mini", "--limit", 2, "--groups", "capital", "--out", "facts")
-    assert consilience("probe", "--model", "baseline:majority", *arguments)[0] == 0
     (tmp_path / "pairs.tsv").write_text("id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n2\tc\td\t1\n")
-    arguments = ("--suite", "mrpc", "--data", "pairs.tsv", "--out", "pairs")
-    assert consilience("probe", "--model", "baseline:majority", *arguments)[0] == 0
-    for run, message in (
-        ("facts", "no factor with two levels in a run of facts; .*each pattern changes"),
-        ("pairs", "no factor with two levels in a run of sentence pairs; .*each form changes"),
+    for suite, options, message in (
+        ("mini", ("--limit", 2), "in a run of facts; .*each pattern changes"),
+        ("mrpc", ("--data", "pairs.tsv"), "in a run of sentence pairs; .*each form changes"),
     ):
-        assert re.search(message, " ".join(refusal(consilience, "analyze", "factors", run).split()))
+        probe = ("probe", "--model", "baseline:majority", "--suite", suite, "--out", suite)
+        output(consilience, *probe, *options)
+        said = " ".join(refusal(consilience, "analyze", "factors", suite).split())
+        assert re.search(f"no factor with two levels {message}", said)

@@ -10,7 +10,6 @@ from checks import refused
 from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
-from consilience.models import load_prompt_model
 from consilience.models.functions import Function, position, prompt_baseline
 from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
 from consilience.plans.questions import Writer, asks_of, choose, write
@@ -199,23 +198,19 @@ def test_an_answer_of_a_call_is_kept_whatever_the_next_call_does():
 
     table = cs.ask_suite(suite, Function(answer), advance=done.append)
     assert sizes == done == [1, 32, 32, 15]
-    assert set(table["error"][1 + 32 :]) == {
-        "the function returned 31 values for 32 texts",
-        "the function raised TimeoutError: too slow",
-    }
+    few, slow = "returned 31 values for 32 texts", "raised TimeoutError: too slow"
+    assert set(table["error"][1 + 32 :]) == {f"the function {few}", f"the function {slow}"}
     assert table["answer"].to_list() == ["7"] * 33 + [None] * 47
-    table = cs.ask_suite(
-        PORTS, Function(lambda prompts: ["6379"] * len(prompts), template="{candidates}{sentence}")
-    )
-    assert table["answer"].to_list() == ["6379"] * 6
 
 
 def test_a_template_shows_the_sentence_and_the_candidates():
     seen = []
-    template = "Choose from {candidates}: {sentence}"
-    cs.evaluate(
-        PORTS, lambda prompts: seen.extend(prompts) or ["6379"] * len(prompts), template=template
-    )
+
+    def same(prompts):
+        seen.extend(prompts)
+        return ["6379"] * len(prompts)
+
+    cs.evaluate(PORTS, same, template="Choose from {candidates}: {sentence}")
     assert seen[0] == "Choose from 6379, 5432, 3306: Redis listens on port ___."
     refused("the template 'x'; expected a text with", cs.evaluate, PORTS, reply, template="x")
 
@@ -310,13 +305,3 @@ def test_a_function_without_a_name_has_no_folder(tmp_path):
 def test_half_an_emoji_is_replaced():
     result = cs.evaluate("mini-open", lambda text: "\ud83d Paris", limit=1)
     assert result.answers["text"].unique().to_list() == ["? Paris"]
-
-
-def test_a_model_is_loaded_by_its_name(model_folder):
-    """Baselines need no torch; a masked model is refused."""
-    assert load_prompt_model("baseline:first", QUESTIONS).identity["model"] == "baseline:first"
-    model = load_prompt_model(str(model_folder("gpt2")), QUESTIONS)
-    assert not model.takes_chats
-    model.tokenizer.chat_template = "{{ messages }}"
-    assert model.takes_chats
-    refused("does not write text", load_prompt_model, str(model_folder("bert")), QUESTIONS)

@@ -45,13 +45,12 @@ def write(tmp_path_factory):
 
         def model(prompts):
             numbers = [int(re.search(r"s(\d+)", prompt)[1]) for prompt in prompts]
-            is_wrong = [
-                at >= right and "port of" in of for at, of in zip(numbers, prompts, strict=True)
+            texts = [
+                "none" if at >= right and "port of" in prompt else str(at % 4)
+                for at, prompt in zip(numbers, prompts, strict=True)
             ]
-            return [
-                None if silent and silent in prompt else "none" if wrong else str(at % 4)
-                for at, wrong, prompt in zip(numbers, is_wrong, prompts, strict=True)
-            ]
+            return [None if silent and silent in prompt else text
+                    for text, prompt in zip(texts, prompts, strict=True)]  # fmt: skip
 
         if not run.exists():
             suite = cs.Suite.from_frame(facts, patterns=PATTERNS, name="ports")
@@ -100,11 +99,9 @@ def test_the_interval_is_that_of_score_and_compare_at_90_percent(write):
     suite, tables = runs[30].suite, {name: run.answers for name, run in runs.items()}
     metrics = measure(tables[30], suite, level=0.9).filter(metric="consistency", kind="whole")
     compared = compare(tables, suite, "strict", 0.9).filter(metric="consistency", kind="whole")
-    for check, table, over in zip(
-        checks, (metrics, metrics, compared), ("mean", "group", "mean"), strict=True
-    ):
-        (row,) = table.filter(over=over).to_dicts()
-        assert [check.low, check.high] == pytest.approx([row["low"], row["high"]])
+    tables = metrics.filter(over="mean"), metrics.filter(over="group"), compared.filter(over="mean")
+    for check, table in zip(checks, tables, strict=True):
+        assert (check.low, check.high) == pytest.approx(table.select("low", "high").row(0))
     assert (checks[2].value, checks[2].baseline, checks[2].limit) == (0.75, 0.8, -0.03)
 
 
@@ -160,14 +157,10 @@ def test_questions_are_gated_together_and_by_factor(tmp_path):
     row = {"answer": "a", "options": ["a", "b"]}
     rows = [row | {"question": f"{n}?", "group": "xy"[n % 2]} for n in range(20)]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    run, other = (
-        cs.evaluate(tmp_path / "q.jsonl", "baseline:random", vary=["order=reversed"], seed=seed)
-        for seed in range(2)
-    )
-    one, two = (
-        of.metrics.filter(metric="consistency", over="all", kind="whole")["value"].item()
-        for of in (run, other)
-    )
+    asked = {"suite": tmp_path / "q.jsonl", "model": "baseline:random", "vary": ["order=reversed"]}
+    run, other = (cs.evaluate(**asked, seed=seed) for seed in range(2))
+    whole = {"metric": "consistency", "over": "all", "kind": "whole"}
+    one, two = (of.metrics.filter(**whole)["value"].item() for of in (run, other))
     rules = ["consistency >= 1 %", WORSE.format(60), "consistency of order >= 1 %"]
     found = cs.gate(run, rule=rules, baseline=str(other.run.path))
     assert "A dash means" not in str(found), "a limit has no baseline"
@@ -185,10 +178,7 @@ def test_what_cannot_be_checked_is_an_error_in_the_junit_file_too(tmp_path, cons
     (run.folder / "run.json").write_text(json.dumps({**record, "finished": None}), "utf-8")
     assert consilience("score", run.folder)[0] == 3
     options, file = {"rule": ["accuracy >= 0.5"]}, tmp_path / "gate.xml"
-    for folder, message in (
-        (run.folder, "is not finished. Rerun the"),
-        (tmp_path / "no", "no such"),
-    ):
+    for folder, message in (run.folder, "is not finished. Rerun the"), (tmp_path / "no", "no such"):
         refused(message, cs.gate, folder, **options, junit=file)
         root = ET.parse(file).getroot()
         assert (root.get("tests"), root.get("errors")) == ("1", "1")
@@ -249,8 +239,7 @@ def test_each_question_is_right_in_a_share_of_its_answers(tmp_path, consilience)
     rows = [f"{name},{at},x,{'x' if at < right else 'y'}"
             for name, (right, size) in sizes.items() for at in range(size)]  # fmt: skip
     for name, lines in (("log", rows), ("turned", rows[::-1])):
-        text = "\n".join(["item,sample,gold,answer", *lines])
-        (tmp_path / f"{name}.csv").write_text(text)
+        (tmp_path / f"{name}.csv").write_text("\n".join(["item,sample,gold,answer", *lines]))
     found = cs.gate(tmp_path / "log.csv", rule=["right in 4 of 5", "right in 1 of 50"])
     check, low = found.checks
     assert (check.value, check.verdict, check.over, check.level) == (0.6, "fail", "all", "4 of 5")

@@ -50,24 +50,19 @@ def test_a_table_makes_a_suite_and_names_what_it_cannot_take(tmp_path):
     assert not (tmp_path / "dry").exists()
     done, faults = imported(source, tmp_path / "suite")
     capital, borders = load_suite(tmp_path / "suite")
-    assert [one.text for one in capital.patterns] == [
-        "The capital of [X] is [Y].", "[X]'s capital, [Y], is large."
-    ]  # fmt: skip
-    assert (capital.label, capital.cardinality, borders.cardinality) == (
-        "the capital",
-        "N-1",
-        "N-M",
-    )
-    assert [(one.item, one.subject, one.object) for one in capital.facts] == [
-        ("c-1", "France", "Paris"), ("c-2", "Italy", "Rome")
-    ]  # fmt: skip
+    patterns = ["The capital of [X] is [Y].", "[X]'s capital, [Y], is large."]
+    assert [one.text for one in capital.patterns] == patterns
+    assert (capital.label, capital.cardinality) == ("the capital", "N-1")
+    assert borders.cardinality == "N-M"
+    facts = [("c-1", "France", "Paris"), ("c-2", "Italy", "Rome")]
+    assert [(one.item, one.subject, one.object) for one in capital.facts] == facts
     faults = [fault.partition("table.csv:")[2] for fault in faults]
     assert [fault.partition(":")[0] for fault in faults] == ["5", "6", "7", "8", "11"]
-    for fault, message in zip(faults, (
+    messages = (
         "is a duplicate of 'The capital of [X] is [Y].'", "no pattern and no fact", "2 [X]",
         "no word besides its slots", "the relation 'river' has no fact, so 1 pattern of it",
-    ), strict=True):  # fmt: skip
-        assert message in fault
+    )  # fmt: skip
+    assert all(of in fault for of, fault in zip(messages, faults, strict=True))
     assert done.to_polars()["what"].to_list() == ["added"] * 3 + ["refused"] * 5
     assert not check_suite(tmp_path / "suite")
     assert imported(source, tmp_path / "suite")[0].status == 2
@@ -108,29 +103,20 @@ def test_one_sheet_has_two_languages(tmp_path):
     ]  # fmt: skip
     (tongue,) = load_suite(folder)
     asked = [tongue.query(tongue.patterns[2], fact) for fact in tongue.facts]
-    assert [(one.subject, one.gold) for one in asked] == [
-        ("Goethe", "Deutsch"), ("Aristoteles", "Griechisch")
-    ]  # fmt: skip
+    names = [("Goethe", "Deutsch"), ("Aristoteles", "Griechisch")]
+    assert [(one.subject, one.gold) for one in asked] == names
     assert not imported(tmp_path / "sheet.csv", folder)[0].facts["names"]
 
 
 def test_a_table_gets_rows_and_keeps_its_cells(tmp_path):
     """CSV is written anew, in UTF-8 and with commas; another format is refused."""
-    path, rows = (
-        tmp_path / "p.csv",
-        [{"relation": "capital", "pattern": '[Y], of "[X]"', "item": "a"}],
-    )
+    path = tmp_path / "p.csv"
+    rows = [{"relation": "capital", "pattern": '[Y], of "[X]"', "item": "a"}]
     path.write_bytes('relation;pattern;note\r\ncapital;"[X], \xe9 [Y].";mine\r\n'.encode("cp1252"))
-    expected = (
-        'relation,pattern,note,item\ncapital,"[X], \xe9 [Y].",mine,\ncapital,"[Y], of ""[X]""",,a\n'
-    )
-    assert with_rows(path, rows) == expected.encode()
-    refused(
-        "p.tsv: rows to add to another table; expected one in .jsonl or .csv",
-        with_rows,
-        path.with_suffix(".tsv"),
-        rows,
-    )
+    lines = ["relation,pattern,note,item", 'capital,"[X], \xe9 [Y].",mine,']
+    lines += ['capital,"[Y], of ""[X]""",,a', ""]
+    assert with_rows(path, rows) == "\n".join(lines).encode()
+    refused("p.tsv: rows to add to another table", with_rows, path.with_suffix(".tsv"), rows)
 
 
 def test_what_fails_changes_no_file_and_names_the_folder(write_suite, tmp_path, monkeypatch):

@@ -82,17 +82,13 @@ def test_a_template_of_ones_own_has_a_slot_for_each_reply(pairs):
 
     result = cs.evaluate(pairs, judge, vary=[ORDER], template=text)
     assert f"Which?\n[A] ok\n[B] {LONG}" in seen and result.answers["label"][0] == "A"
-    one = cs.Questions.from_frame(
-        pl.DataFrame({"question": "?", "options": "a;b;c", "answer": "A"})
-    )
+    three = pl.DataFrame({"question": "?", "options": "a;b;c", "answer": "A"})
+    one = cs.Questions.from_frame(three)
     refused("no {option_3} in the template", cs.evaluate, one, judge, template=text)
 
 
 def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
-    def judge(prompts):
-        return first(prompts)
-
-    result = cs.evaluate(pairs, judge, vary=[ORDER], out=tmp_path / "run")
+    result = cs.evaluate(pairs, first, vary=[ORDER], out=tmp_path / "run")
     text = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "It prefers the reply that is shown first." in text
     assert "changes answers" not in text, "order alone varies"
@@ -101,9 +97,8 @@ def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
 def test_without_orders_nothing_is_said_of_places(pairs):
     metrics = set(cs.evaluate(pairs, "baseline:first", vary=["labels=A,1"]).metrics["metric"])
     assert "label_kappa" in metrics and "position_preference" not in metrics
-    assert not {"label_kappa"} & set(
-        cs.evaluate("mini", "baseline:majority", limit=2).metrics["metric"]
-    )
+    facts = cs.evaluate("mini", "baseline:majority", limit=2)
+    assert "label_kappa" not in facts.metrics["metric"]
 
 
 def test_kappa_of_unequal_margins_by_hand():
@@ -263,11 +258,9 @@ def test_labels_that_do_not_fit_are_refused(tmp_path):
     file, path = tmp_path / "rows.jsonl", tmp_path / "labels.csv"
     file.write_bytes(pl.DataFrame(rows_of(JUDGED, replies)).write_ndjson().encode())
     for text, found in (
-        ("9,A", "the item '9'.*expected an item of the run"),
-        ("1,C", "the gold 'C'.*A, B"),
-        ("1,A\n1,B", "another label of the item '1'"),
-        ("1,", "no labels"),
-    ):
+        ("9,A", "the item '9'.*expected an item of the run"), ("1,C", "the gold 'C'.*A, B"),
+        ("1,A\n1,B", "another label of the item '1'"), ("1,", "no labels"),
+    ):  # fmt: skip
         path.write_text(f"item,gold\n{text}\n")
         refused(found, cs.analyze_judge, file, path)
     run = tmp_path / "facts"
@@ -290,9 +283,8 @@ def test_the_same_reply_in_both_places_shows_the_favourite_place(pairs, tmp_path
     # 5 of 5 items: 1 - (1 - .025)^(1/5) lacks in the exact interval.
     row = found[-1]
     assert (row["value"], row["low"]) == pytest.approx((1, 0.025 ** (1 / 5)))
-    refused(
-        "no {option_2} in the template", cs.evaluate, pairs, judge, template="{question} {option_1}"
-    )
+    lacks = "{question} {option_1}"
+    refused("no {option_2} in the template", cs.evaluate, pairs, judge, template=lacks)
 
 
 # The vote of the variants of an item: answers that the tests write down.

@@ -66,9 +66,8 @@ def tree(text, spacy):
     closing, opening = (",", ".", "'s", "-", ")", "\u201d"), "(-\u201c"
     spaces = [after not in closing and w not in opening for w, after in pairs]
     heads = list(map(int, heads))
-    return spacy.tokens.Doc(
-        spacy.blank("en").vocab, words, spaces, pos=pos, tags=tags, deps=labels, heads=heads
-    )
+    vocab, of = spacy.blank("en").vocab, {"pos": pos, "tags": tags, "deps": labels, "heads": heads}
+    return spacy.tokens.Doc(vocab, words, spaces, **of)
 
 
 @pytest.fixture(scope="module")
@@ -190,11 +189,8 @@ def test_proposals_of_a_corpus(tmp_path):
     assert imported["pattern"].to_list() == ["[Y] is the capital of [X]."]
     (tmp_path / "other.tsv").write_text(rows.replace("France\tParis", "Peru\tLima"))
     write(corpus, f"{text}\nLima is the capital of Peru.")
-    (row,) = (
-        mine_patterns(**options, against=[str(tmp_path / "other.tsv")])
-        .tables["proposals"]
-        .rows(named=True)
-    )
+    result = mine_patterns(**options, against=[str(tmp_path / "other.tsv")])
+    (row,) = result.tables["proposals"].to_dicts()
     assert (row["facts"], row["other_facts"]) == (2, 1), "of a relation with the same id"
     none = tmp_path / "none.jsonl"
     mine_patterns(**options | {"chosen": ["moon"]}, out=none)
@@ -203,11 +199,9 @@ def test_proposals_of_a_corpus(tmp_path):
     lone = "capital: 1 sentence with facts and no pattern"
     assert mine_patterns(**options | {"corpus": listed}).shown == [lone]
     edited = write(out, out.read_text()[:-1])
-    for changes, message in (
-        ({"out": out}, "a file already.*--out"),
-        ({"chosen": ["capitals"]}, "no relation 'capitals'.*Did you mean 'capital'"),
-    ):
-        refused(message, mine_patterns, **options | changes)
+    refused("a file already.*--out", mine_patterns, **options, out=out)
+    message = "no relation 'capitals'.*Did you mean 'capital'"
+    refused(message, mine_patterns, **options | {"chosen": ["capitals"]})
     assert not edited.read_text().endswith("\n"), "edits are kept"
 
 

@@ -23,7 +23,8 @@ from consilience.plans.questions import questions_of
 from consilience.probing import probe
 from consilience.runs.run import read_answers
 from consilience.suites.questions import Questions
-from consilience.train import TrainingFolder, consistency, improvement
+from consilience.train import consistency, improvement
+from test_finetune import stop_at
 from test_label_writer import CHAT
 
 VARY = ("paraphrase=all", "order=rotations")
@@ -80,12 +81,10 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, chang
         found = made.compute_loss(made.model.eval(), made.steps[0]).item()
     options = replace(asked.asked(("A",), 4), out=tmp_path / "probe")
     answers = probe(options, suite=asked.suite).checked.answers
-    by_item = [
-        torch.tensor(rows["option_scores"].to_list())
-        for rows in answers.sort("variant_index").partition_by("item", maintain_order=True)
-    ]
+    by_item = answers.sort("variant_index").partition_by("item", maintain_order=True)
     (item,), items = made.steps.steps[0], made.steps.items
-    scores = by_item[[one is item for one in items].index(True)]
+    rows = by_item[[one is item for one in items].index(True)]
+    scores = torch.tensor(rows["option_scores"].to_list())
     assert torch.allclose(item.teacher, scores, atol=1e-4)
     assert found == pytest.approx(
         consistency.vote_loss(scores[None], scores[None]).item(), rel=1e-4
@@ -114,13 +113,9 @@ def test_equal_questions_and_those_that_an_expectation_links_are_in_one_part():
     suite = Questions.from_frame(questions("A", 40))
     asked = [Reference(one.item, ()) for one in suite.items]
     links = tuple(Expectation("same", (asked[at],), asked[at + 1]) for at in range(0, 20, 2))
-    suite = replace(
-        suite, items=(*suite.items, *(replace(one, item=f"{one.item}b") for one in suite.items))
-    )
-    groups = {
-        one.item: one.group
-        for one in consistency.split_by_item(replace(suite, expectations=links)).items
-    }
+    again = (replace(one, item=f"{one.item}b") for one in suite.items)
+    suite = replace(suite, items=(*suite.items, *again), expectations=links)
+    groups = {one.item: one.group for one in consistency.split_by_item(suite).items}
     assert {*groups.values()} == {*consistency.PARTS}
     assert all(groups[f"A{at}"] == groups[f"A{at}b"] for at in range(40))
     assert all(groups[f"A{at}"] == groups[f"A{at + 1}"] for at in range(0, 20, 2))
@@ -152,9 +147,8 @@ def command(chat, tmp_path_factory):
 def test_one_command_trains_adapters_and_shows_the_harm(consilience, command, chat, monkeypatch):
     document, folder = json.loads(output(consilience, *command, "--json")), command[-1]
     rows = {row["what"]: row for row in document["harm"]}
-    assert {what.partition(", ")[2] for what in rows} == {
-        "held-out groups", "labels", "mini", "relative",
-    }  # fmt: skip
+    parts = {"held-out groups", "labels", "mini", "relative"}
+    assert {what.partition(", ")[2] for what in rows} == parts
     before = read_answers(folder / "before").filter(group="C")
     right = (before["answer"] == before["gold"]).mean()
     shown = rows["Mean accuracy, held-out groups"]
@@ -187,34 +181,25 @@ def assert_same_model(base, adapter, merged):
     assert AutoTokenizer.from_pretrained(adapter).chat_template == CHAT
     config = json.loads((adapter / "adapter_config.json").read_text())
     assert config["r"] == 8 and config["target_modules"] == sorted(config["target_modules"])
-    assert torch.allclose(
-        adapted, AutoModelForCausalLM.from_pretrained(merged)(ids).logits, atol=1e-5
-    )
+    both = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
+    assert torch.allclose(adapted, both, atol=1e-5)
     assert not torch.allclose(adapted, plain, atol=1e-3)
 
 
 def test_a_killed_training_resumes_from_its_last_whole_checkpoint(chat, tmp_path, monkeypatch):
-    save = consistency.ConsistencyTrainer._save_checkpoint
+    """As with classifiers (test_finetune.py), here with adapters."""
 
     def weights(name):
         consistency.train(training(chat), tmp_path / name)
         return AutoModelForCausalLM.from_pretrained(tmp_path / name / "model").state_dict()
 
-    def killed(self, *args, **kwargs):
-        save(self, *args, **kwargs)
-        if self.state.global_step == 2:
-            raise KeyboardInterrupt
-
     whole = weights("whole")
-    with monkeypatch.context() as patch:
-        patch.setattr(consistency.ConsistencyTrainer, "_save_checkpoint", killed)
-        with pytest.raises(KeyboardInterrupt):
-            weights("killed")
-    (tmp_path / "killed" / "checkpoint-3").mkdir()
-    (tmp_path / "killed" / "checkpoint-3" / "trainer_state.json").write_text('{"global_step')
-    assert TrainingFolder(tmp_path / "killed", {}).last_checkpoint()[0] == 2
+    restore = stop_at(monkeypatch, consistency.ConsistencyTrainer, "_save_checkpoint", 2)
+    with pytest.raises(KeyboardInterrupt):
+        weights("killed")
+    restore()
+    assert [*(tmp_path / "killed").glob("checkpoint-*")]
     resumed = weights("killed")
-    assert not [*(tmp_path / "killed").glob("checkpoint-*")]
     assert all(torch.allclose(whole[name], resumed[name], atol=1e-6) for name in whole)
 
 
@@ -257,10 +242,8 @@ def test_when_a_difference_is_a_harm(low, high, is_cost, harm):
 
 def test_the_harm_to_facts_is_the_change_of_the_mean_over_relations(tmp_path):
     asked = ProbeOptions(model="m", suite="mini", limit=4)
-    before, after = (
-        probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
-        for name in ("random", "majority")
-    )
+    before, after = (probe(replace(asked, model=f"baseline:{name}", out=tmp_path / name))
+                     for name in ("random", "majority"))  # fmt: skip
     compared = compare({"before": before.checked, "after": after.checked}, before.suite, "strict")
     accuracy, _ = improvement.harm_rows(compared, before.suite, "mini")
     for side, run in (("before", before), ("after", after)):
@@ -281,27 +264,23 @@ def test_the_perplexity_of_text_by_hand():
     assert math.isnan(alone["high"]) and improvement.harm_of(alone) == "not ruled out"
 
 
-@pytest.mark.parametrize(
-    ("limit", "asked", "also"), [(1, 13 * 2, 135), (12, 13 * 12 * 2, 12 * 135)]
-)
-def test_a_dry_run_counts_what_is_trained_and_asked(
-    limit, asked, also, consilience, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("limit", [1, 12])
+def test_a_dry_run_counts_what_is_trained_and_asked(limit, consilience, tmp_path, monkeypatch):
     """Questions of each of 13 held-out groups, in two orders; labels are only measured.
 
     The relations of mini have 135 patterns. An update has the 8 questions; three are checkpoints.
     """
     monkeypatch.chdir(tmp_path)
-    status, out, _ = consilience(
-        "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
+    out = output(
+        consilience, "improve", "--model", "no/model", "--suite", "mini-questions", "--train-groups", "capital",
         "--validation-groups", "continent", "--vary", "order=reversed", "--vary", "labels=A,1",
         "--hold-out-factor", "labels", "--train-facts", "8", "--limit", limit, "--also", "mini",
         "--dry-run",
     )  # fmt: skip
-    assert status == 0, out
     assert out.startswith("train: 8 questions of capital\n")
     suite = ("--model", "no/model", "--suite", "mini-questions", "--dry-run")
     assert consilience("improve", *suite)[1].startswith("Each part has questions of all groups;")
     assert "work: 3 updates, and 3 checkpoints of 106 validation queries" in out
-    assert f"{asked} held out, {asked} labels, {also:,} mini" in out
+    asked = 13 * limit * 2
+    assert f"{asked} held out, {asked} labels, {135 * limit:,} mini" in out
     assert [*tmp_path.iterdir()] == []

@@ -11,12 +11,10 @@ import transformers
 
 from checks import refused
 from conftest import cases
-from consilience.core.errors import Loading
 from consilience.core.items import TextPair
 from consilience.models import prompted
 from consilience.models.batches import Budget
-from consilience.models.classifier import PairClassifier, PairFormat, label_positions
-from consilience.models.loading import load_classifier
+from consilience.models.classifier import label_positions
 from consilience.models.prompts import LONGEST_LABEL
 from consilience.plans.pairs import ask, present_pairs
 from consilience.suites.pairs import PERTURBATIONS, TASKS, original, t5_original
@@ -211,22 +209,6 @@ def test_a_classifier_is_steady(family, load):
     assert set(alone.argmax(axis=1)) == {0, 1}
     assert np.exp(alone).sum(axis=1) == pytest.approx(1)
     assert list(model.score([])) == []
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_classifier_says_what_its_model_says(family, classifier, load):
-    """One string at a time through the model as transformers has it."""
-    folder, forms = classifier(family, SAME), forms_of(PAIRS[:4])
-    model = PairClassifier(load_classifier(str(folder), Loading("cpu")), SAME, PairFormat("string"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    expected = []
-    for form in forms:
-        inputs = tokenizer(" ".join(each.text for each in form), return_tensors="pt")
-        with torch.no_grad():
-            expected.append(plain(**inputs).logits[0].double().log_softmax(-1).numpy())
-    assert np.abs(by_row(model.score(forms), len(forms)) - np.array(expected)).max() < 1e-5
-    assert load(family).input.reading.joined == ("pair" if family == "bert" else "string")
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])

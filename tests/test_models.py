@@ -95,11 +95,12 @@ def test_published_answers_are_those_of_the_fill_mask_pipeline_as_released(famil
     folder = str(model_folder(family))
     fill = pipeline("fill-mask", model=folder, top_k=100)
     words = words_of(*WORDS, "Parisal", "Romero")
-    targets = {
-        "bert": list(words.words),
-        "roberta": [" " + word for word in words.words],
-        "albert": [fill.tokenizer.tokenize(word)[0] for word in words.words],
-    }[family]
+    spelt = {
+        "bert": str,
+        "roberta": " {}".format,
+        "albert": lambda of: fill.tokenizer.tokenize(of)[0],
+    }
+    targets = [*map(spelt[family], words.words)]
     model = load_model(folder, protocol="published")
     for scores in model.score(QUERIES, words):
         for row, logprob in zip(scores.rows, scores.logprob, strict=True):
@@ -112,30 +113,17 @@ def test_published_answers_are_those_of_the_fill_mask_pipeline_as_released(famil
 def test_a_causal_model_is_asked_up_to_its_last_position(model_folder):
     """64 positions take the start token and 63 of a sentence's 64 tokens."""
     model = load_model(str(model_folder("gpt2")))
-    words = words_of("Oslo")
-    pattern = Pattern("[X] [Y]")
-    tail = len(model.tokenizer(" Oslo", add_special_tokens=False).input_ids)
-
-    def unasked(length):
-        subject = "~" * (length - tail)
-        ids = model.tokenizer(subject + " Oslo", add_special_tokens=False).input_ids
-        assert len(ids) == length
-        (scores,) = model.score([Query(pattern, subject, "Oslo")], words)
-        return scores.unasked
-
-    assert unasked(64) is None
-    assert unasked(65) == "65 tokens, and the model takes 64"
-
-
-@pytest.fixture
-def pieces_model(model_folder):
-    """``pieces_model("bert")``: a tiny model that fills in several tokens."""
-    return lambda family: load_model(str(model_folder(family)), candidates="pieces")
+    size = lambda text: len(model.tokenizer(text, add_special_tokens=False).input_ids)  # noqa: E731
+    for length, unasked in (64, None), (65, "65 tokens, and the model takes 64"):
+        subject = "~" * (length - size(" Oslo"))
+        assert size(subject + " Oslo") == length
+        (scores,) = model.score([Query(Pattern("[X] [Y]"), subject, "Oslo")], words_of("Oslo"))
+        assert scores.unasked == unasked
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert"])
-def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder, pieces_model):
-    model = pieces_model(family)
+def test_candidates_of_one_token_score_as_with_one_mask(family, model_folder):
+    model = load_model(str(model_folder(family)), candidates="pieces")
     expected, _ = scores_of(load_model(str(model_folder(family))), QUERIES, CANDIDATES)
     for words in (CANDIDATES, MIXED):
         found, _ = scores_of(model, QUERIES, words)
@@ -176,21 +164,19 @@ def test_the_tokens_around_a_mask_are_those_of_running_text(kind, published):
     for (left, right), ids, other in zip(contexts, sentences, released, strict=True):
         assert other == tokenizer(left + tokenizer.mask_token + right).input_ids
         at, words = ids.index(tokenizer.mask_token_id), ("Oslo", "Lisbon", "Parisal", "New York")
-        sheet = candidates_in_slot(
-            tokenizer, words, slot_anchor(left, "strict"), "strict", several=True
-        )
+        anchor = slot_anchor(left, "strict")
+        sheet = candidates_in_slot(tokenizer, words, anchor, "strict", several=True)
         assert not sheet.reasons
         for word, tokens in zip(words, sheet.tokens, strict=True):
             filled = [*ids[:at], *tokens, *ids[at + 1 :]]
             assert filled == tokenizer(left + word + right).input_ids
 
 
-def test_parts_of_the_queries_are_as_all_together(pieces_model, model_folder, monkeypatch):
-    model = pieces_model("bert")
+def test_parts_of_the_queries_are_as_all_together(load, model_folder, monkeypatch):
+    model = load("bert", "pieces")
     whole, _ = scores_of(model, QUERIES[::2], MIXED)
-    (every,), (best,) = (
-        list(model.score(QUERIES[:6], CANDIDATES, every=every)) for every in (True, False)
-    )
+    (every,) = model.score(QUERIES[:6], CANDIDATES)
+    (best,) = model.score(QUERIES[:6], CANDIDATES, every=False)
     np.testing.assert_array_equal(best.logprob, every.logprob)  # one token each: all are scored
     plain = load_model(str(model_folder("bert"))).score(FIRST, None)
     for one, other in zip(plain, model.score(FIRST, None), strict=True):
@@ -204,15 +190,15 @@ def test_parts_of_the_queries_are_as_all_together(pieces_model, model_folder, mo
     refused(message, MaskedModel, None, "published", takes_pieces=True)
 
 
-def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(pieces_model):
+def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(load):
     """With the masks of the longest candidate the sentence must still fit."""
-    model = pieces_model("bert")
+    model = load("bert", "pieces")
     fits = "a " * (64 - len(model.tokenizer("The capital of  is [MASK].").input_ids))
     query = [Query(PATTERNS[0], fits, "Paris")]
     assert scores_of(model, query, CANDIDATES)[1] == {0: {}}
     assert scores_of(model, query, MIXED)[1] == {0: "66 tokens, and the model takes 64"}
     glued = [Query(Pattern("i[Y] [X]"), "France", "n")]
-    _, reasons = scores_of(pieces_model("roberta"), glued, words_of("n", "Paris"))
+    _, reasons = scores_of(load("roberta", "pieces"), glued, words_of("n", "Paris"))
     assert reasons == {0: {"n": "merged with 'i' on its left"}}
 
 
@@ -253,20 +239,6 @@ def test_any_encoder_decoder_with_a_cache_takes_a_template(tmp_path):
     refused(r"was not trained with a token <extra_id_0>.*--template", load_model, str(tmp_path))
 
 
-def test_what_closes_a_word_counts(model_folder):
-    """'New' is less probable than the beginning of 'New York' that is spelt so."""
-    model = load_model(str(model_folder("t5")))
-    found, _ = scores_of(model, QUERIES[:1], words_of("New", "New York"))
-    (ids,) = model.inputs(QUERIES[:1])
-    new = list(model.candidate_tokens(("New",)).tokens[0])
-    assert model.tokenizer.convert_ids_to_tokens(new) == ["▁New", "<extra_id_1>"]
-    plain = pretrained(model_folder("t5")).model
-    of = reference.decoder_sum
-    beginning, whole = (of(plain, list(ids), model.prefix, part) for part in (new[:1], new))
-    assert found[0, 0] == pytest.approx(whole, abs=1e-5)
-    assert whole < beginning - 0.01
-
-
 @pytest.mark.parametrize("family", ["t5", "umt5"])
 def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, model_folder):
     """In any batch, and whether or not all candidates are scored."""
@@ -293,10 +265,8 @@ def test_candidates_with_one_embedding_have_one_score_to_the_last_bit(family, mo
 
 
 def test_a_model_or_a_template_that_lacks_what_it_needs_is_refused(model_folder):
-    for template, message in (
-        ("Fill in the blank.", r"has 0 \{sentence\}; expected exactly one \{sentence\}"),
-        ("{sentence} {sentence}", r"has 2 \{sentence\}; .*Write it so: --template"),
-    ):
+    for template, found in ("Fill in.", 0), ("{sentence} {sentence}", 2):
+        message = rf"has {found} \{{sentence\}}; expected exactly one .*Write it so: --template"
         refused(message, load_model, str(model_folder("t5")), template=template)
     loaded = pretrained(model_folder("t5"))
     model, good = loaded.model, Seq2SeqModel(loaded)
@@ -466,9 +436,7 @@ def test_a_candidate_that_cannot_be_scored_has_a_reason(family, way, words, reas
     expected = [words.index(other) if other else at for at, other in enumerate(same)]
     assert scores.same.tolist() == expected
     found, by_row = scores_of(model, QUERIES[:1], words_of("日本"), every=False)
-    assert (np.isnan(found).all(), by_row) == (True, {0: {"日本": "unknown to the tokenizer"}}), (
-        "no candidate is known"
-    )
+    assert np.isnan(found).all() and by_row == {0: {"日本": "unknown to the tokenizer"}}
     assert list(model.score([], words_of(*words))) == []
 
 

@@ -332,6 +332,7 @@ def test_a_tiny_model_gets_consistent_and_its_folder_is_reused(model_folder, tmp
     refused("another run: its train_facts is 8, now asked is 4", train, spec, out, train_facts=4)
     refused("another run: its weight is 1.0, now asked is 2.0", train, spec, out, weight=2.0)
     refused("another run: its weight", train, spec, out, weight=2.0, dry_run=True)
+    refused("another run: its weight", train, spec, out, weight=2.0, dry_run=True)
     refused("another run: its limit is", train, spec, out, limit=1)
     assert {path.name for path in out.iterdir()} == {"before", "seed-42"}, "nothing was trained"
     record.write_text("{")

@@ -48,8 +48,8 @@ FORMS = (
 )
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
 LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
-WAY = "no (?P<way>worse|lower|higher)(?: than(?: the)? baseline)?"
-RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WAY} by {NUMBER}(?P<unit>%|points?)")
+WORSE = "no worse(?: than(?: the)? baseline)?"
+RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WORSE} by {NUMBER}(?P<unit>%|points?)")
 PHRASINGS = re.compile("(?i) over phrasings$")
 RIGHT_IN = re.compile(r"(?i)right in (?P<least>\d+) of (?P<size>\d+)(?: in (?P<group>.+))?")
 SHOWN = 10  # Items under such a rule that a terminal shows
@@ -89,19 +89,17 @@ class Rule:
         metric = _known(head, DESCRIPTIONS, f"no metric '{head}' in the rule '{text}'")
         level, group = PLACE.fullmatch(match["name"][len(head) :]).groups("")  # type: ignore[union-attr]
         (least, greatest), better = DESCRIPTIONS[metric].bounds, DESCRIPTIONS[metric].better
-        number, unit, way = float(match["number"]), match["unit"], match["way"].lower()
+        number, unit = float(match["number"]), match["unit"]
         if absolute:
             number /= 100 if unit or (greatest == 1 and abs(number) > 1) else 1
-            at_least, is_possible = way[0] in ">≥", least <= number <= greatest
+            at_least, is_possible = match["way"][0] in ">≥", least <= number <= greatest
             expected = f"a limit from {least:g} to {greatest:g}, such as 0.95 or 95 %"
         else:
-            ways = {"lower": "higher", "higher": "lower"} | ({"worse": better} if better else {})
-            at_least, margin = ways.get(way) == "higher", number / 100
-            is_possible = way in ways and unit != "%" and 0 < margin < greatest - least
-            names = " or ".join(f"'no {name}'" for name in sorted(ways)[::-1])
-            expected = f"{names} than baseline by more than 0 and less than "
-            share = "; 3 % may be points or a share of the baseline" * (unit == "%")
-            expected += f"{100 * (greatest - least):g} points, such as 3{share}"
+            at_least, margin = better == "higher", number / 100
+            is_possible = bool(better) and unit != "%" and 0 < margin < greatest - least
+            expected = f"more than 0 and less than {100 * (greatest - least):g} points, such as 3"
+            expected += "; 3 % may be points or a share of the baseline" * (unit == "%")
+            expected = expected if better else "a limit: this number is neither good nor bad"
             number = -margin if at_least else margin
         if not is_possible:
             raise ConsilienceError(f"the rule '{text}'", expected=expected)
@@ -209,13 +207,23 @@ class Check:
     limit: float
     verdict: Literal["pass", "fail"]
     note: str  # What the numbers do not show, or empty
-    reason: str  # The number and the note, without a full stop
     of: str  # What the number is over, in words
 
     @property
     def is_beyond(self) -> bool:
         """Whether a difference passes beyond its margin, because it may be chance."""
         return self.verdict == "pass" and self.difference * self.limit > self.limit**2 + TIE
+
+    @property
+    def reason(self) -> str:
+        """The number and the note, without a full stop."""
+        is_share = math.isnan(self.difference)
+        numbers = (self.value if is_share else self.difference), self.low, self.high
+        shown, low, high = (number_text(of, "share" if is_share else "points") for of in numbers)
+        reason = f"{label_of(self.metric)} {shown} "
+        reason += "%" if is_share else "points against the baseline"
+        reason += f" ({INTERVAL} {low} to {high})" * (not math.isnan(self.low))
+        return self.note if math.isnan(numbers[0]) else "; ".join(filter(None, [reason, self.note]))
 
 
 SAME = ("metric", "over", "group", "kind", "level", "low", "high")  # As in the row of a check
@@ -253,9 +261,6 @@ def _check(
     holds = rule.holds(*number, prove=prove) and not lost and not missing
     items = items.filter(group=row["group"]) if row["group"] else items
     size = counted(row["n"], words.group) if is_mean else counted(items.height, words.item)
-    shown, low, high = (number_text(one, "points" if is_relative else "share") for one in number)
-    reason = f"{label_of(rule.metric)} {shown} {('%', 'points against the baseline')[is_relative]}"
-    reason += f" ({INTERVAL} {low} to {high})" if number[1] == number[1] else ""
     note = ""
     if missing:
         note = f"{missing:,} of {whole:,} queries of the baseline were not asked, "
@@ -266,7 +271,7 @@ def _check(
         both = (("the baseline", baseline), ("the run", value))[not is_relative :]
         where = [run for run, one in both if math.isnan(one)]
         holds = len(where) == 2 and bool(row["group"]) and not prove
-        reason, note = "", f"{label_of(rule.metric)} is undefined in {' and '.join(where)}"
+        note = f"{label_of(rule.metric)} is undefined in {' and '.join(where)}"
     elif prove and not holds:
         note = f"not proved by {size}"
     elif math.isnan(number[1]):
@@ -278,12 +283,10 @@ def _check(
             f"a {move} under {number_text(reach, 'share')} points" if reach < 1 else f"any {move}"
         )
         note = f"{size} cannot show {what}"
-    reason = "; ".join(filter(None, [reason, note]))
     return Check(
         rule=rule.text, **{name: row[name] for name in SAME}, value=value, baseline=baseline,
         difference=difference, limit=rule.limit, verdict="pass" if holds else "fail",
-        note=note, reason=reason,
-        of=f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s",
+        note=note, of=f"mean of {size}" if is_mean else row["group"] or f"all {words.item}s",
     )  # fmt: skip
 
 
@@ -296,13 +299,13 @@ def _check_items(rule: Rule, items: pl.DataFrame, words: SuiteWords, *, prove: b
         ("shown", "neither"),
     )
     passed, above, below, neither = (items.filter(pl.col(of) == name).height for of, name in names)
-    reason = f"{passed} of {counted(items.height, words.item)}; {below} clearly below, "
-    reason += f"{neither} neither" + " (too few answers)" * (neither > 0)
+    note = f"{passed} of {counted(items.height, words.item)}; {below} clearly below, "
+    note += f"{neither} neither" + " (too few answers)" * (neither > 0)
     holds = 0 < items.height == (above if prove else passed)
     return Check(
         rule.text, rule.metric, "group" if rule.group else "all", rule.group, "count", rule.level,
         passed / items.height if items.height else NAN, NAN, NAN, NAN, NAN, rule.limit,
-        "pass" if holds else "fail", reason, reason, rule.group or f"all {words.item}s",
+        "pass" if holds else "fail", note, rule.group or f"all {words.item}s",
     )  # fmt: skip
 
 
@@ -324,11 +327,6 @@ class Gate(Displayed):
     @property
     def verdict(self) -> Literal["pass", "fail"]:
         return "fail" if self.failed else "pass"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether all rules pass."""
-        return self.verdict == "pass"
 
     @property
     def said_of_items(self) -> list[str]:
@@ -365,8 +363,8 @@ class Gate(Displayed):
             answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
             {"checks": pl.DataFrame(checks), "items": self.items},
-            [table] if self.is_open else [table, answers], cautions=self.notes,
-            facts={"run": self.record, "verdict": self.verdict}, status=0 if self.is_open else 3,
+            [table, answers] if self.failed else [table], cautions=self.notes,
+            facts={"run": self.record, "verdict": self.verdict}, status=3 if self.failed else 0,
         )  # fmt: skip
 
 

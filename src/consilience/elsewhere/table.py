@@ -413,8 +413,7 @@ def _refuse_unlisted(rows: pl.DataFrame, where: str) -> None:
         letters = answers.filter(answers.str.contains(LONE_LETTER))
         if 10 * len(letters) > len(answers) and not golds.str.contains(LONE_LETTER).any():
             found = f"{len(letters)} of {len(answers)} answers are letters, such as '{letters[0]}'"
-            todo = "Name their columns, as in --columns options=FIRST+SECOND. Or run `consilience "
-            todo += "suite export QUESTIONS --out PROMPTS.jsonl`, and add --suite PROMPTS.jsonl."
+            todo = "Name their columns, as in --columns options=FIRST+SECOND."
             raise ConsilienceError(found, expected="the options", where=where, todo=todo)
         gold = golds.filter(golds.str.contains(r"^[^\[;][^;]*;\s*[^;\s]")).min()
         if isinstance(gold, str) and not answers.str.contains(SEPARATOR).any():

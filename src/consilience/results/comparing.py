@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +15,6 @@ from consilience.core.items import group_rows
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
-from consilience.options import parameters
-from consilience.options.commands import AskedOptions
 from consilience.probing import counted_by, noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.layouts import (
@@ -61,18 +58,14 @@ class Common:
                 shared = shared.join(other, on=keys, **how)
         if shared.is_empty():
             counts = ", ".join(f"{label} has {of.height:,}" for label, of in tables.items())
-            todo = "`consilience check RUN RUN` shows what they have in common."
             for name in (*QUERY, "gold"):
                 if not set.intersection(*({*of[name]} for of in tables.values())):
                     counts += f"; no {name} is the same, such as "
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
-                    if name == "group":
-                        todo = "To ignore groups: `score FILE --columns group= --out RUN`."
-            raise ConsilienceError(
-                f"no query that all runs have: {counts}",
-                expected="some with the same group, item, variant and right answer",
-                todo=todo,
-            )
+            expected = "some with the same group, item, variant and right answer"
+            todo = "`consilience check RUN RUN` shows what they have in common."
+            found = f"no query that all runs have: {counts}"
+            raise ConsilienceError(found, expected=expected, todo=todo)
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
         for run in runs[1:]:
             _refuse_texts_with_options(runs[0], run, variants)
@@ -115,17 +108,8 @@ def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) ->
     for group in groups:
         both = {run.suite.relation(group).design.by_option: run for run in (first, other)}
         if len(both) == 2:
-            without, asked = both[False], both[True]
-            found = f"{without.label} has no options in {group}, and {asked.label} has some"
-            given, known = asked.record.get("options", {}), parameters(AskedOptions)
-            words = [str(given.get("suite") or asked.suite.name)]
-            for name in [name for name in given if name in known and name != "suite"]:
-                words += known[name].arguments(given[name])
-            todo = f"Write what was asked: consilience suite export {shlex.join(words)} --out "
-            file = shlex.quote(str(without.record.get("answers_of", "FILE")))
-            todo += (
-                f"PROMPTS.jsonl. Then: consilience score {file} --suite PROMPTS.jsonl --out RUN."
-            )
+            found = f"{both[False].label} has no options in {group}, {both[True].label} has some"
+            todo = "Add a column `options` to the table, with the options as shown."
             raise ConsilienceError(found, expected="options in both", todo=todo)
 
 

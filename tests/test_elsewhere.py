@@ -324,7 +324,7 @@ def test_logs_of_lm_evaluation_harness(tmp_path, rows, accuracy, answers, note):
         result = cs.score(write(path, lines))
         assert numbers(result, "accuracy") == [accuracy]
         assert result.answers["answer"].to_list() == answers
-        assert (result.label == "small" and not note) or note in result.notes
+        assert (result.run.label == "small" and not note) or note in result.notes
         assert {*result.answers["group"]} == {"quiz"}
 
 
@@ -399,7 +399,7 @@ def log(path, samples):
 def test_logs_of_inspect(tmp_path, suffix, samples, expected, answers, note):
     result = cs.score(log(tmp_path / f"log{suffix}", samples))
     assert numbers(result, "accuracy", "consistency") == expected
-    assert (result.answers["answer"].to_list(), result.label) == (answers, "small")
+    assert (result.answers["answer"].to_list(), result.run.label) == (answers, "small")
     assert not note or note in result.notes
     (tmp_path / "bad.eval").write_bytes(b"PK")
     refused("bad.eval: cannot be read as a log of inspect_ai", cs.score, tmp_path / "bad.eval")

@@ -77,12 +77,11 @@ def test_proposals_that_are_accepted_join_also_tables_in_csv(write_suite, tmp_pa
     folder = write_suite()
     (folder / "patterns.jsonl").unlink()
     (folder / "patterns.csv").write_text("relation,pattern\ncapital,The capital of [X] is [Y].")
-    done, (fault,) = imported(path, folder, groups=["capital"])
+    done, (fault,) = imported(path, folder)
     assert texts(folder) == ["The capital of [X] is [Y].", "[X] is governed from [Y]."]
     assert [fact.object for fact in load_suite(folder)["capital"].facts][3:] == ["yes"]
     assert "'perhaps'; expected yes, no" in fault
     assert done.cautions == ["not accepted: 1 of 2 rows"]
-    refused("--groups captal.*mean 'capital'", imported, path, folder, groups=["captal"])
 
 
 SHEET = """relation,pattern,language,subject,object,subject_de,object_de

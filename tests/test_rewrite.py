@@ -111,7 +111,6 @@ def test_the_command_runs_with_a_model(consilience, model_folder, write_suite, t
     ({"suite": "mini-questions", "model": None, "base_url": "http://127.0.0.1:9/v1"}, "expected a model behind a URL"),
     ({"model": "baseline:random"}, "'baseline:random' is a baseline"),
     ({"out": Path(__file__)}, "a file already, and it may have edits.*--out"),
-    ({"temperature": 0.0}, "--samples 8 at temperature 0"),
     ({"model": None}, "'mini' without a model: the rules are for questions. Add --model M"),
 ])  # fmt: skip
 def test_a_model_that_cannot_has_a_message(options, message, tmp_path):
@@ -217,7 +216,7 @@ def test_a_model_behind_a_url_writes_phrasings(consilience, here):
     message = {"content": "Which city is the capital of Australia?"}
     reply = {"choices": [{"message": message, "finish_reason": "stop"}]}
     with replay(lambda path, body, headers: reply) as server:
-        options = ("--model", "tiny", "--base-url", server.url, "--samples=1", "--temperature=0")
+        options = ("--model", "tiny", "--base-url", server.url, "--samples=1")
         out, rows = rewritten(consilience, "q.csv", *options)
     assert "11 proposals for 1 of 1 question\n" in out
     assert rows[-1]["source"] == "openai:tiny" and rows[-1]["reason"] == rewriting.UNREAD

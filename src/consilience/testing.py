@@ -112,7 +112,7 @@ def _message(result: Result, failed: pl.DataFrame, fault: str, examples: int) ->
     lines = [
         line for one in shown.iter_rows(named=True) for line in _lines(one, rows, texts, words)
     ]
-    head = f"{result.label}: {failed.height} of {counted(asked, words.item)} {fault}"
+    head = f"{result.run.label}: {failed.height} of {counted(asked, words.item)} {fault}"
     if failed.height > shown.height:
         lines.append(f"{failed.height - shown.height} more")
     if result.folder is not None:

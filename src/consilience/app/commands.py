@@ -511,7 +511,6 @@ def import_patterns(
     path: Annotated[FilePath, Option("A table, or a file of proposals.", "FILE")],
     *,
     into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", "DIR")],
-    groups: declared.Groups = None,
     dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False,
 ) -> Output:
     """Import patterns and facts into a suite folder.
@@ -521,7 +520,7 @@ def import_patterns(
     punctuation only are refused.
     """
     from consilience.authoring import importing
-    return importing.import_patterns(path, into, groups, dry_run=dry_run)
+    return importing.import_patterns(path, into, dry_run=dry_run)
 
 
 @suite_group.command("rewrite", "suite rewrite my-suite --model org/writer --out p.jsonl")

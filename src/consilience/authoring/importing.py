@@ -16,7 +16,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import has_words, normal_form
-from consilience.core.errors import ConsilienceError, did_you_mean, unknown_name
+from consilience.core.errors import ConsilienceError, did_you_mean
 from consilience.core.items import ENGLISH, Names
 from consilience.core.text import counted
 from consilience.files.read import Problems, read_rows
@@ -108,9 +108,7 @@ def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
     return csv_of(table_of([*(cells for _, cells in read_rows(path)), *rows]))
 
 
-def import_patterns(
-    path: Path, into: Path, groups: Sequence[str] | None = None, *, dry_run: bool = False
-) -> Output:
+def import_patterns(path: Path, into: Path, *, dry_run: bool = False) -> Output:
     """Read a file, compare it with the suite folder, and add what is new.
 
     A pattern is refused that is a duplicate of an earlier one of its relation (``normal_form``). A
@@ -129,7 +127,7 @@ def import_patterns(
             raise_all(problems)
         else:
             refuse_occupied(into, "a suite folder with relations and facts, or a new folder")
-        rows = _rows_of(path, groups, refused)
+        rows = _rows_of(path, refused)
         accepted = [row for row in rows if row["accept"] == "yes"]
         patterns, facts, names = _new_rows(accepted, suite, into)
         patterns, facts, relations = _with_both(patterns, facts, suite, refused)
@@ -187,8 +185,8 @@ def import_patterns(
     )  # fmt: skip
 
 
-def _rows_of(path: Path, groups: Sequence[str] | None, refused: Problems) -> list[Row]:
-    """The rows of the file in the chosen groups; a wrong row is refused."""
+def _rows_of(path: Path, refused: Problems) -> list[Row]:
+    """The rows of the file; a wrong row is refused."""
     cells = list(read_rows(path, refused))
     has_facts = {"subject", "object"} <= {*names_of(cells)}
     columns = [replace(one, is_needed=one.name == "pattern" and not has_facts)
@@ -196,11 +194,7 @@ def _rows_of(path: Path, groups: Sequence[str] | None, refused: Problems) -> lis
     table = list(read_table(cells, [*columns, *translations(cells)], refused, str(path)))
     if not (table or refused):
         raise ConsilienceError("no pattern and no fact", where=str(path), todo="Check the file.")
-    ids = sorted({row["relation"] for row in table})
-    for id_ in groups or ():
-        if table and id_ not in ids:
-            raise unknown_name(f"--groups {id_}", id_, ids, str(path))
-    return [row for row in table if not groups or row["relation"] in groups]
+    return table
 
 
 def _new_rows(

@@ -202,6 +202,7 @@ def drafts_by_rule(questions: Questions, seed: int = 0) -> list[Proposal]:
 # By a model.
 
 MOST_WRITTEN = 48  # tokens
+TEMPERATURE = 0.7  # Of the tokens that it samples
 
 LENGTHS = (0.5, 2.0)  # Least and greatest length of a rewrite, in tokens of its base
 
@@ -314,11 +315,8 @@ def rewrite_patterns(options: RewriteOptions, progress: Progress = SILENT) -> Ou
     connection = asked.connection  # options of a URL without a model raise
     if options.model is None:
         return rewrite_suite(suite, None, options)
-    if options.samples > 1 and not options.temperature:
-        found = f"--samples {options.samples} at temperature 0, where all samples are the same"
-        raise ConsilienceError(found, todo="Add --temperature 0.7, or --samples 1.")
     with progress.loading(asked.model):
-        writing = Writing(MOST_WRITTEN, options.temperature, options.seed)
+        writing = Writing(MOST_WRITTEN, TEMPERATURE, options.seed)
         how: Any = {"loading": asked.loading, "connection": connection}
         writer = load_prompt_model(asked.model, writing=writing, chooses=False, **how)
         progress.say("writing")
@@ -338,7 +336,7 @@ def rewrite_suite(
     notes, refused = list(writer.notes if writer else ()), pl.DataFrame({"reason": []})
     settings: dict[str, object] = {"seed": options.seed}
     if writer:
-        settings |= {"temperature": options.temperature}
+        settings |= {"temperature": TEMPERATURE}
         model = Path(options.asked.model)
         source = model.name if model.exists() else options.asked.model
         written, refused = draft_rewrites(

@@ -301,7 +301,6 @@ class RewriteOptions(Options):
     columns: ColumnNames = None
     groups: Groups = None
     samples: Annotated[int, Option("Texts for each base pattern or question.", min=1)] = 8
-    temperature: Annotated[float, Option("Sample tokens at this temperature.", min=0)] = 0.7
     seed: Annotated[int, Option("Seed of what is drawn.", min=0)] = 0
     device: Device = "auto"
     base_url: BaseUrl = None

@@ -118,11 +118,6 @@ class Result(Displayed, CountedRun):
         return Output({"metrics": self.metrics}, [self.summary.table()], cautions=self.notes)
 
     @property
-    def label(self) -> str:
-        """What tables call the run."""
-        return self.run.label
-
-    @property
     def folder(self) -> Path | None:
         """The folder that the run is kept in; None for a temporary one."""
         return None if self.temporary else self.run.path
@@ -132,17 +127,12 @@ class Result(Displayed, CountedRun):
         """The answers (``ANSWERS_SCHEMA``), one row a query."""
         return self.run.answers
 
-    @property
-    def queries(self) -> pl.DataFrame:
-        """What was asked (``QUERIES_SCHEMA``), one row a query."""
-        return self.run.queries
-
     def plot(self) -> charts.Chart:
         """Consistency of each relation or group, or of each form, with its 95 % interval."""
         kind: Kind = "form" if self.suite.words.over == "group" else "whole"
-        rows = charts.consistency_rows({self.label: self.metrics}, self.suite, kind)
+        rows = charts.consistency_rows({self.run.label: self.metrics}, self.suite, kind)
         of_each = self.suite.words.variant if kind == "form" else self.suite.words.group
-        return charts.interval_chart(rows, f"{self.label}: consistency of each {of_each}")
+        return charts.interval_chart(rows, f"{self.run.label}: consistency of each {of_each}")
 
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""
@@ -152,7 +142,7 @@ class Result(Displayed, CountedRun):
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""
         path = path_of(page, "the page")
-        label = self.label.replace("=", ":")  # LABEL=PATH ends at the first one
+        label = self.run.label.replace("=", ":")  # LABEL=PATH ends at the first one
         runs = [f"{label}={self.run.path}"]
         report(runs, path, protocol=self.protocol)
         return path

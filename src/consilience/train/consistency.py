@@ -117,7 +117,6 @@ class Training:
     options: ImproveOptions
     suite: Suite | Questions
     lines: Sequence[str] = ()
-    is_split: bool = False  # Whether questions of all groups are in each part
 
     @classmethod
     def of(cls, options: ImproveOptions) -> Training:
@@ -132,10 +131,10 @@ class Training:
             model=options.model, suite=options.suite, columns=options.columns,
             as_questions=options.as_questions, seed=SAMPLE_SEED,
         ))  # fmt: skip
-        if is_split := not (options.train_groups or options.validation_groups):
+        if not (options.train_groups or options.validation_groups):
             suite, groups = split_by_item(suite), [*PARTS]
             options = replace(options, train_groups=groups[:1], validation_groups=groups[1:2])
-        return cls(options, suite, texts, is_split).with_defaults()
+        return cls(options, suite, texts).with_defaults()
 
     def with_defaults(self) -> Training:
         """The training with every option set; the defaults of facts and of questions differ."""

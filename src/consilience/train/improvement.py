@@ -133,8 +133,6 @@ def planned(training: Training, measures: Mapping[str, Measure]) -> Output:
     validated = training.asked(options.validation_groups, options.validation_facts)
     parts = {"train": learned, "validation": plan_of(validated, suite), **asked}
     lines = list[str]()
-    if training.is_split:
-        lines.append("Each part has questions of all groups; --train-groups holds out whole ones.")
     for name in ("train", "validation", "held out"):
         count = sum(len(group.facts) for group in parts[name].suite)
         item = parts[name].suite.words.item

@@ -153,7 +153,7 @@ def write_pairs(path, **changes):
 
 
 def metrics_of(folder):
-    table = pl.read_csv(folder / "metrics.csv", schema_overrides=METRICS_SCHEMA)
+    table = pl.read_csv(folder / "metrics.csv", schema_overrides=METRICS_SCHEMA, glob=False)
     return table.with_columns(pl.col(pl.String).fill_null(""))
 
 

@@ -1,11 +1,9 @@
 """From scores to rows, and a run's folder: whole, resumed, refused, full."""
 
-import errno
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,25 +155,6 @@ def test_a_folder_of_another_run_or_of_none_is_refused_and_left_alone(tmp_path):
         refused("not the record of a run", RunFolder, other, ASKED)
 
 
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    """The file of the second group is begun, and the disk has no room for it."""
-    suite = mini("capital", "sport")
-    sync = os.fsync
-
-    def full(descriptor):
-        if "1.parquet" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    refused(r"1\.parquet: the disk is full.*make room", probed, tmp_path, suite)
-    assert [path.name for path in (tmp_path / "answers").iterdir()] == ["0.parquet"]
-    monkeypatch.undo()
-    model = Counting()
-    probed(tmp_path, suite, model)
-    assert model.calls == 1
-
-
 def test_the_record_says_what_was_asked_and_when(tmp_path):
     run = RunFolder(tmp_path, ASKED)
     run.note(["a note", "a note"])
@@ -187,20 +166,6 @@ def test_the_record_says_what_was_asked_and_when(tmp_path):
     again = RunFolder(tmp_path, ASKED)
     assert again.record["started"] == record["started"]
     assert again.record["warnings"] == ["a note"], "what was noted stays noted"
-
-
-def test_answers_that_the_run_did_not_write_are_not_counted(tmp_path):
-    """Those of another run, and of another group of this one; a file of no group is no answers."""
-    for name, limit in (("a", 3), ("b", 2)):
-        probed(tmp_path / name, mini("capital", "sport", limit=limit))
-    ours, others = (tmp_path / name / "answers" for name in "ab")
-    known = read_answers(tmp_path / "a")
-    (ours / "2.parquet").write_bytes((ours / "0.parquet").read_bytes())
-    assert read_answers(tmp_path / "a").equals(known)
-    (ours / "1.parquet").write_bytes((ours / "0.parquet").read_bytes())
-    refused(r"1\.parquet: these answers were changed", read_answers, tmp_path / "a")
-    (ours / "1.parquet").write_bytes((others / "1.parquet").read_bytes())
-    refused(r"1\.parquet: these answers were changed", read_answers, tmp_path / "a")
 
 
 KILLED_AT_EVERY_STEP = """

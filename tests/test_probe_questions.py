@@ -60,17 +60,6 @@ def test_answers_are_compared_by_option_and_not_by_label(probed):
     assert float(metrics["all", "accuracy", ""]["value"]) == pytest.approx(3 / 5)
 
 
-def test_a_question_counts_by_the_variants_that_it_has(probed):
-    """Questions with two options have no third rotation; an oracle is right in all that exist."""
-    run = probed("oracle")
-    metrics = metrics_of(run)
-    for group in ("nature", "culture", "all"):
-        assert float(metrics[group, "consistent_accuracy", ""]["value"]) == 1
-    assert int(metrics["culture", "consistent_accuracy", ""]["n"]) == 2
-    answers = pl.read_parquet(run / "answers" / "1.parquet")
-    assert (answers.height, set(answers["order"])) == (2 * 2 * 2, {"ABC", "BCA"})
-
-
 @pytest.mark.parametrize("by", ["group", "factor", "variant", "metric"])
 def test_every_table_has_the_words_of_questions(consilience, probed, by):
     out = output(consilience, "score", probed("random"), "--by", by, "--format", "csv")

@@ -51,13 +51,6 @@ def asked(tmp_path):
     return run
 
 
-def test_a_bias_for_a_position_agrees_in_no_two_orders(asked):
-    _, _, metrics = asked()
-    consistency = metrics.filter(pl.col("metric") == "consistency")
-    values = dict(consistency.select("level", "value").iter_rows())
-    assert (values["order"], values["paraphrase"]) == (0, 1)
-
-
 def test_the_prompts_are_what_the_options_say(asked):
     settings, prompts, _ = asked(
         template="{question}\\n{options}\\nA:", shots=1, option_score="sum"
@@ -265,14 +258,6 @@ def drawn(question, draw=0, examples=3, **options):
     return [example.item for example in made.drawn_examples(question, made.presentations[0])]
 
 
-def test_examples_are_of_the_group_and_never_the_question_itself():
-    for at in range(8):
-        for draw in range(3):
-            items = drawn(POOL[at], draw)
-            assert len(set(items)) == 3
-            assert set(items) <= {f"q{other}" for other in range(8)} - {f"q{at}"}
-
-
 def test_questions_of_a_group_have_the_same_examples():
     """But for a question that is one of them: it has the next drawn one in its place."""
     items = drawn(question("new"))
@@ -283,10 +268,6 @@ def test_questions_of_a_group_have_the_same_examples():
         assert drawn(POOL[at]) == expected
     assert drawn(question("new"), 1) != items
     assert drawn(question("new"), seed=1) != items
-
-
-def test_a_group_that_is_too_small_is_refused():
-    refused("1 other question in the group 'h'", drawn, POOL[-1])
 
 
 def test_examples_have_the_presentation_of_the_question_but_their_own_order():

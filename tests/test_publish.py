@@ -17,7 +17,7 @@ from conftest import eee_validator
 from consilience.files.read import parquet_metadata
 from consilience.options.commands import ProbeOptions, ScoreOptions
 from consilience.probing import count_run, probe
-from consilience.publish import filled, public_command, public_model, publish, sample_hash
+from consilience.publish import public_command, public_model, publish, sample_hash
 from consilience.results.evaluation import scored
 from consilience.runs.folder import QUERIES, digest_of, fingerprint
 from consilience.runs.run import Run
@@ -80,17 +80,6 @@ def text_of(files, ending):
 
 def problems(schema, document):
     return [error.message for error in eee_validator(schema).iter_errors(document)]
-
-
-def test_a_field_of_a_format_is_filled_with_the_values_that_it_names():
-    field = {
-        "whole": "{n}", "text": "{n} of {all}", "none": "{no}", "nan": "{nan}", "list": "{list}",
-        "empty": {"a": "{no}"}, "constant": 0, "false": "{false}", "part": {"a": "x", "b": "{no}"},
-    }  # fmt: skip
-    values = {"n": 3, "all": 4, "no": None, "nan": float("nan"), "list": [], "false": False}
-    assert filled(field, values) == {
-        "whole": 3, "text": "3 of 4", "list": [], "constant": 0, "false": False, "part": {"a": "x"},
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs"])
@@ -161,12 +150,6 @@ def test_the_samples_of_sentence_pairs_have_the_text_of_each_form(made):
     assert [one["metadata"]["variant"] for one in samples[:3]] == ["original", "reverse", "signal"]
     assert {sample["output"]["raw"][0] for sample in samples} == {"equivalent"}
     assert [sample["evaluation"]["is_correct"] for sample in samples] == [True] * 3 + [False] * 3
-
-
-def test_the_same_run_has_the_same_record(made, tmp_path):
-    first, second = (made("facts", "eee", licence="MIT", out=tmp_path / name) for name in "ab")
-    assert list(first) == list(second)
-    assert text_of(first, ".jsonl") == text_of(second, ".jsonl")
 
 
 @pytest.mark.parametrize("name", ["facts", "questions", "pairs"])

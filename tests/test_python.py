@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from polars.testing import assert_frame_equal
 
 import consilience as cs
-from checks import output, refused
+from checks import refused
 from conftest import ROOT
 from consilience.app import process
 from consilience.testing import Answers, assert_consistent
-from pair_builders import save_classifier, write_pairs
+from pair_builders import write_pairs
 from test_functions import PORTS
 from test_functions import replies as ports
 
@@ -65,20 +64,6 @@ def test_a_run_without_a_folder_lives_as_long_as_its_result(capsys):
     assert not folder.exists()
 
 
-def test_a_run_that_is_kept_is_resumed_opened_and_reported(tmp_path, consilience):
-    folder = str(tmp_path / "run")
-    result = cs.evaluate(PORTS, "baseline:constant", out=folder)
-    again = cs.open_run(folder)
-    assert repr(again) == repr(result)
-    assert_frame_equal(again.metrics, result.metrics)
-    assert again.suite.digest == PORTS.digest
-    resumed = cs.evaluate(PORTS, "baseline:constant", out=folder)
-    assert_frame_equal(resumed.answers, result.answers)
-    page = result.report(str(tmp_path / "page.html"))
-    assert "How consistent" in page.read_text(encoding="utf-8")
-    assert "port" in output(consilience, "analyze", "patterns", folder)
-
-
 def test_results_folders_and_runs_are_compared(tmp_path):
     first = cs.evaluate(PORTS, "baseline:constant", out=tmp_path / "a")
     second = cs.evaluate(PORTS, "baseline:oracle")
@@ -93,37 +78,6 @@ def test_results_folders_and_runs_are_compared(tmp_path):
     twice = cs.compare(first, tmp_path / "a", second.run)
     labels = ["baseline:constant", "baseline:constant (2)", "baseline:oracle"]
     assert [run.label for run in twice.runs] == labels
-
-
-def test_classifiers_of_several_seeds_are_evaluated_one_by_one(tmp_path):
-    seeds = [tmp_path / "model" / f"seed-{seed}" for seed in (0, 2)]
-    for seed in seeds:
-        save_classifier(seed / "mrpc", seed=int(seed.name[-1]))
-    data = str(write_pairs(tmp_path / "pairs.jsonl"))
-    message = f"the classifiers of 2 seeds; .* --model {seeds[0]}"
-    refused(message, cs.evaluate, "mrpc", tmp_path / "model", data=data)
-    first, second = (cs.evaluate("mrpc", of, data=data, out=tmp_path / of.name) for of in seeds)
-    assert repr(first).startswith("model on mrpc: 8 sentence pairs, 3 forms")
-    again = cs.open_run(tmp_path / "seed-0")
-    assert repr(again) == repr(first)
-    assert_frame_equal(again.metrics, first.metrics)
-    assert first.plot().svg.count("<title>") == 2
-    assert first.compare(again).table["difference"].drop_nans().abs().max() == 0
-    assert first.compare(second).table["difference"].drop_nans().abs().max() > 0
-
-
-def test_answers_in_a_pandas_frame_are_scored_and_reported(tmp_path):
-    """Each pattern is a phrasing of open questions."""
-    answers = cs.evaluate(PORTS, ports).answers
-    frame = answers.select("item", "gold", "answer", paraphrase="variant").to_pandas()
-    scored = cs.score(frame)
-    values = scored.metrics.filter(over="all", kind="whole")
-    values = dict(values.select("metric", "value").iter_rows())
-    names = ("mean_accuracy", "consistency", "consistent_accuracy")
-    assert [values[name] for name in names] == pytest.approx([1 / 2, 1 / 3, 1 / 3])
-    scored = replace(scored, run=replace(scored.run, label="lr=1e-5"))
-    page = scored.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "lr:1e-5" in page
 
 
 FRAME = pd.DataFrame({"subject": ["Redis", "PostgreSQL", "MySQL"], "object": [6379, 5432, 3306]})
@@ -207,6 +161,8 @@ def test_every_function_takes_a_result_as_a_run(tmp_path):
     assert "baseline:random" in (tmp_path / "page.html").read_text(encoding="utf-8")
     cs.write_report(result, out=tmp_path / "one.htm")
     assert (tmp_path / "one.htm").is_file()
+    named = replace(result, run=replace(result.run, label="lr=1e-5"))
+    assert "lr:1e-5" in named.report(tmp_path / "named.html").read_text(encoding="utf-8")
     assert cs.analyze_patterns(result).tables["patterns"].height and cs.analyze_examples(result)
     assert cs.open_run(result).metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
@@ -300,14 +256,6 @@ def first_label(prompts):
 
 def cat(prompts):
     return ["cat"] * len(prompts)
-
-
-def test_pairs_of_an_item_that_agree_are_those_of_the_metric(file):
-    """Two phrasings in two orders: of four answers two and two are the same, in 2 of 6 pairs."""
-    result = cs.evaluate(file, first_label)
-    table = result.items
-    first, second = "paraphrase=1, order=AB", "paraphrase=1, order=BA"
-    assert table.rows() == [("nature", of, 2, 6, first, second, 0.5, 4) for of in ("sea", "land")]
 
 
 def test_sentence_pairs_compare_the_original_with_each_form(tmp_path):

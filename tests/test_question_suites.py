@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 import polars as pl
 import pytest
@@ -10,7 +10,6 @@ import pytest
 import consilience as cs
 from checks import output, refusal, refused
 from consilience import Suite, load_suite, new_suite
-from consilience.elsewhere.exports import query_id
 from consilience.runs.run import Run
 from consilience.suites.facts import sample_facts
 from consilience.suites.question_suites import (
@@ -20,9 +19,7 @@ from consilience.suites.question_suites import (
     questions_of_relation,
     questions_of_suite,
 )
-from consilience.suites.questions import KNOWN, normal
-from scoring_server import VLLM, scoring_server
-from test_prompted import CHAT
+from consilience.suites.questions import KNOWN
 
 
 def test_the_example_of_questions_has_every_kind_of_question(consilience, tmp_path):
@@ -65,47 +62,6 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_taken(tmp_path):
     (tmp_path / "file").write_text("x")
     refused("a file; expected a new folder", new_suite, tmp_path / "file")
     refused("", new_suite, tmp_path / "file" / "below")
-
-
-def test_a_served_model_chooses_options_and_answers_open_questions_in_one_run(
-    model_folder, tmp_path
-):
-    folder, suite = str(model_folder("llama")), new_suite(tmp_path / "mine")[1].parent
-    few = {"limit": 1, "groups": "geography,computing", "vary": "paraphrase=2", "max_new_tokens": 2}
-    with scoring_server(folder, VLLM, chat_template=CHAT) as server:
-        named = {"model": "openai:tiny", "base_url": server.url, "tokenizer": folder}
-        answers = cs.evaluate(suite, **named, **few).answers
-    assert set(answers["group"]) == {"geography", "computing"}
-    assert answers["excluded"].null_count() == answers.height
-    is_open = answers["group"] == "computing"
-    assert answers.filter(is_open)["text"].null_count() == 0
-    assert answers.filter(~is_open)["answer"].null_count() == 0
-
-
-QUESTIONS = mini_questions()
-MINI = load_suite("mini")
-FACTS = [(relation.id, fact) for relation in MINI.relations for fact in relation.facts]
-GOLDS = defaultdict(set)
-for _relation, _fact in FACTS:
-    GOLDS[_relation, _fact.subject].add(_fact.object)
-
-
-def test_no_distractor_is_right_too_or_a_part_of_the_gold():
-    """Right answers of the subject are those of both relations on languages and of borders."""
-    for question, (relation, fact) in zip(QUESTIONS.items, FACTS, strict=True):
-        right = set(GOLDS[relation, fact.subject])
-        if relation.endswith("official_language"):
-            right |= GOLDS["official_language", fact.subject]
-            right |= GOLDS["co_official_language", fact.subject]
-        if relation == "borders":
-            right |= {subject for (name, subject), golds in GOLDS.items()
-                      if name == "borders" and fact.subject in golds}  # fmt: skip
-        for option in question.options:
-            if option != question.gold:
-                assert option.text not in right, (question.item, option.text)
-                assert normal(option.text) not in normal(question.gold.text)
-                assert normal(question.gold.text) not in normal(option.text)
-                assert option.text not in fact.subject
 
 
 def test_the_bundled_suites_are_those_that_were_checked():
@@ -242,27 +198,6 @@ def test_what_is_exported_is_what_probe_sends(consilience, suite, tmp_path):
     assert (rows[0]["options"], len(rows)) == (["Lyon", ["Paris", "Paname"], "Nice"], 2 * 6 * 2)
 
 
-def test_answers_of_a_run_made_elsewhere_have_its_numbers(consilience, suite, tmp_path):
-    """The labels that a baseline chose, as a table of two columns in CSV."""
-    run, exported = tmp_path / "run", tmp_path / "exported.jsonl"
-    arguments = ("--groups", "city", "--vary", "order=all", "--vary", "paraphrase=all")
-    output(consilience, "suite", "export", suite, *arguments, "--out", exported)
-    probe = ("probe", "-m", "baseline:random", "-s", suite, "-o", run, *arguments)
-    out = output(consilience, *probe, "--json")
-    answers = Run.open(run).answers
-    ids = [query_id(*names) for names in answers.select("group", "item", "variant").iter_rows()]
-    table = answers.select(id=pl.Series(ids), answer="label")
-    table.sample(fraction=1, shuffle=True, seed=1).write_csv(tmp_path / "a.csv")
-    score = ("score", tmp_path / "a.csv", "-s", exported, "-o", tmp_path / "again")
-    scored = output(consilience, *score, "--json")
-    expected, found = metrics(out), metrics(scored)
-    for metric in ("accuracy", "consistency", "consistent_accuracy"):
-        assert found[metric, "city", ""] == pytest.approx(expected[metric, "city", ""])
-    assert found["consistency", "city", "order"] == expected["consistency", "city", "order"]
-    _, kept, _ = consilience("score", tmp_path / "again", "--json")
-    assert metrics(kept)["accuracy", "city", ""] == expected["accuracy", "city", ""]
-
-
 def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suite, tmp_path):
     """All right but one city in one of six variants: 10 of its 15 pairs agree."""
     prompts = tmp_path / "prompts.csv"
@@ -283,15 +218,3 @@ def test_texts_labels_and_positions_in_csv_with_open_questions(consilience, suit
     assert found["consistency", "city", ""] == pytest.approx((10 / 15 + 1) / 2)
     assert found["accuracy", "open", ""] == found["consistency", "open", ""] == 1
     assert any("written answers" in note for note in json.loads(out)["warnings"])
-
-
-def test_facts_that_are_matched_are_kept_as_a_run(consilience, tmp_path):
-    rows = list(cs.export_prompts("mini", groups="capital", limit=2))
-    lines = [json.dumps(row | {"answer": f"It is {row['gold']}!"}) for row in rows]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    arguments = ("score", tmp_path / "a.jsonl", "-s", "mini", "--match", "contains")
-    out = output(consilience, *arguments, "-o", tmp_path / "run")
-    assert f"Report:  consilience report {tmp_path / 'run'}" in out
-    _, again, _ = consilience("score", tmp_path / "run", "--json")
-    assert metrics(again)["accuracy", "capital", ""] == 1
-    assert "Details: add --by group" in consilience(*arguments)[1]

@@ -156,12 +156,6 @@ def test_the_command_shows_and_writes_and_says_what_it_calls(consilience, made, 
     assert document["notes"] == ["a *note* of the recipe"]
 
 
-def test_a_dry_run_says_the_commands_and_calls_nothing(consilience, made, tmp_path):
-    command = ("reproduce", "small", "--out", tmp_path / "r", "--dry-run")
-    assert output(consilience, *command).splitlines() == ["Needs nothing.", *COMMANDS]
-    assert made == [] and not (tmp_path / "r").exists()
-
-
 @pytest.mark.parametrize(("arguments", "message"), cases("reproduce_bad"))
 def test_what_cannot_be_asked(consilience, made, tmp_path, arguments, message):
     (tmp_path / "a-file").touch()

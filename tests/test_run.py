@@ -491,22 +491,6 @@ def test_a_run_of_sampled_texts_keeps_them_and_is_resumed(written, tmp_path):
     assert again.notes == first.notes
 
 
-def test_examples_show_what_was_written_and_why_it_is_no_match(written, tmp_path, consilience):
-    """A random model writes neither Rome nor Italy: two wrong answers to each question."""
-    run = tmp_path / "run"
-    probe(written(OPEN_PHRASED), SILENT)
-    table = pl.read_parquet(next((run / "answers").glob("*.parquet")))
-    status, out, err = consilience("analyze", "examples", run, "--examples", "9")
-    assert status == 0, err
-    assert "pattern" not in out and "not the gold" in out
-    assert "the rule: contains for open questions" in err
-    csv = consilience("analyze", "examples", run, "--examples", "9", "--format", "csv")[1]
-    replies = pl.read_csv(csv.encode())
-    assert replies["text"].to_list() == table["text"].to_list()
-    assert replies["unmatched"].to_list() == ["not the gold"] * 4
-    assert "the capital Paris ?" in replies["prompt"][1]
-
-
 def test_the_share_of_answers_that_are_no_option_is_a_number(tmp_path, consilience):
     """One of four texts, in one of two groups; `score`, that of the run and the report have it."""
     answers, run = tmp_path / "answers.csv", tmp_path / "run"

@@ -1,7 +1,6 @@
 """Memory and time grow with the answers; what is summed sparse is what is summed in full."""
 
 import tracemalloc
-from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
-from consilience.files import rows as module
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers
 
@@ -42,26 +40,6 @@ def peak(run):
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most / 2**20
-
-
-def test_a_prepared_table_has_no_texts_and_its_groups_need_not_be_together(monkeypatch):
-    """A row takes four bytes for each of 11 texts, 8 for ``n_candidates``, 4 for the variant."""
-    (first, answers), (second, others) = asked(50, seed=1), asked(50, seed=2, missing=0.2)
-    relation = replace(next(iter(second)), id="S")
-    suite = Suite("two", (*first, relation), "strict")
-    others = others.with_columns(group=pl.lit("S"))
-    whole = pl.concat([answers, others])
-    mixed = pl.concat(
-        [table.with_row_index("row") for table in (answers, others)]
-    ).sort("row", maintain_order=True).drop("row")  # fmt: skip
-    monkeypatch.setattr(module, "PART", 30)
-    together, apart = CheckedAnswers(whole, suite), CheckedAnswers(mixed, suite)
-    assert pl.String not in together.coded.dtypes
-    assert together.coded.estimated_size() <= 64 * whole.height
-    for group in ("R", "S"):
-        rows = CheckedAnswers(whole, suite).table.filter(group=group)
-        assert together.rows(group).equals(rows) and apart.rows(group).equals(rows)
-    assert measure(apart, suite).equals(measure(together, suite))
 
 
 @pytest.mark.parametrize(("facts", "patterns", "words", "most"), [

@@ -286,10 +286,6 @@ def test_a_folder_as_the_hub_has_them(write_dataset, tmp_path):
     file = read_pairs(str(tmp_path / "folder" / "validation.parquet"), task)
     assert file.items == found.items, "the file alone says the same"
     refused(r"folder, split 'test': cannot be loaded: .*\]\. C", read_pairs, "hub:test", task)
-    task = write_dataset(datasets.ClassLabel(names=["yes", "no", "maybe"]), [2, 0])
-    refused(
-        "row 1, column 'label': the label 'maybe'; expected entailment, ", read_pairs, "hub", task
-    )
     task = write_dataset(datasets.Value("int64"), [2, 0])  # without names
     assert [each.label for each in read_pairs("hub", task).items] == ["contradiction", "entailment"]
     for hub in (("nyu-mll/glue", "rte"), (str(tmp_path / "none"),)):
@@ -325,8 +321,8 @@ def test_real_data_is_read_whole(name, file, counts, column):
                 assert text == cell or f'"{text.replace(chr(34), 2 * chr(34))}"' == cell
 
 
-def test_the_guide_says_what_the_code_does(tmp_path, read):
-    """``docs/calum.md``: its table of tasks is that of the code, and its example works."""
+def test_the_guide_has_the_tasks_of_the_code():
+    """``docs/calum.md``; ``test_docs`` runs its example."""
     guide = (ROOT / "docs" / "calum.md").read_text(encoding="utf-8")
     lines = [line.replace("`", "") for line in guide.split("\n") if line.startswith("| `")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -335,19 +331,8 @@ def test_the_guide_says_what_the_code_does(tmp_path, read):
     for name, cells in shown.items():
         task = TASKS[name]
         columns = ["/".join(each) for each in (task.first, task.second, task.label)]
-        pair = TextPair("", "…", "…", "")
-        t5 = ""
-        if task.t5_fields:
-            t5 = " ".join([name, *(segment.text for segment in t5_original(pair, task))])
-        assert cells == [
-            task.kind, ", ".join(columns), ", ".join(task.indicators), ", ".join(task.labels),
-            t5, ", ".join(task.metrics), " ".join(task.hub),
-        ]  # fmt: skip
-    (example,) = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
-    (tmp_path / "example.toml").write_text(example, encoding="utf-8")
-    task = load_task(str(tmp_path / "example.toml"))
-    (table,) = re.findall(r"```tsv\n(.*?)```", guide, re.DOTALL)
-    assert [each.label for each in read(task, "x.tsv", table).items[:2]] == list(task.labels[::-1])
+        indicators = ", ".join(task.indicators)
+        assert cells == [", ".join(columns), indicators, " ".join(task.hub)]
 
 
 PAIR = TextPair("0", "A man sleeps.", "He rests.", "entailment")
@@ -393,17 +378,6 @@ def test_sentences_and_indicators_stay(form):
         for ours, theirs in zip(form, back, strict=True):
             assert (theirs.sentence, theirs.text) == (ours.sentence, theirs.mark + ours.sentence)
             assert theirs.indicator == ours.indicator
-
-
-@given(FORMS)
-def test_how_perturbations_go_together(form):
-    made = {name: each.rewrite(form) for name, each in PERTURBATIONS.items()}
-    reverse, signal = (PERTURBATIONS[name].rewrite for name in PAPERS)
-    assert reverse(made["reverse"]) == form
-    assert made["reverse_signal"] == signal(made["reverse"]) == reverse(made["signal"])
-    for name, perturbed in made.items():
-        if "reverse" not in name:
-            assert PERTURBATIONS[name].rewrite(perturbed) == perturbed, "twice is once"
 
 
 def test_perturbations_are_chosen_by_name():

@@ -102,19 +102,15 @@ def drawn(seed):
     has_base = seed % 5 > 0
     for by_pair in (True, False):
         grid = drawn_facts(seed, compared=compared, by_pair=by_pair, has_base=has_base, **of)
-        yield (
-            definitions.chance_by_answer(grid),
-            lambda weights, grid=grid: by_answer(grid, weights),
-        )
+        level = lambda weights, grid=grid: by_answer(grid, weights)  # noqa: E731
+        yield definitions.chance_by_answer(grid), level
     for has_pins in (False, True):
         some = None if seed % 4 else np.array([(0, 1), (1, 2), (0, 4)])
         grid = drawn_questions(seed, **of, has_pins=has_pins)
         grid = replace(grid, has_base=has_base, compared=some)
         one = shown(grid)
-        yield (
-            definitions.chance_by_place(grid),
-            lambda weights, grid=grid, one=one: by_place(grid, weights, one, product),
-        )
+        level = lambda weights, of=(grid, one): by_place(of[0], weights, of[1], product)  # noqa: E731
+        yield definitions.chance_by_place(grid), level
         shares, known = _distributions(grid)
         two = probabilities(known)
         level = lambda weights, of=(known, two): by_place(of[0], weights, of[1], half_distance)  # noqa: E731
@@ -240,11 +236,9 @@ PREFERRED = np.array([0, 1, 2, 3])  # the position that each template makes the 
 @pytest.mark.parametrize("has_base", [True, False])
 def test_chance_is_that_of_two_variants_and_not_of_one_with_itself(has_base):
     """Templates that prefer other positions agree in nothing, by chance, too."""
-    templates = grid_of(
-        np.tile(PREFERRED, (6, 1)), places=places_of([4] * 6, ["ABCD"] * 4), has_base=has_base
-    )
-    assert value("chance_consistency", templates) == 0
-    assert value("corrected_consistency", templates) == 0
+    places = places_of([4] * 6, ["ABCD"] * 4)
+    templates = grid_of(np.tile(PREFERRED, (6, 1)), places=places, has_base=has_base)
+    assert value("chance_consistency", templates) == value("corrected_consistency", templates) == 0
 
 
 def test_chance_of_templates_times_orders_is_that_of_the_positions_of_each():

@@ -67,10 +67,8 @@ def loaded(model_folder):
             one = load_pretrained(family) if (family, "questions", "score") not in REFUSED else None
             return family, one and Plain(one.model.eval(), one.tokenizer)
         kind = "Masked" if family in MASKED else "Seq2Seq" if family in SEQ2SEQ else "Causal"
-        name = f"AutoModelFor{kind}LM"
-        return str(model_folder(family)), Plain(
-            *plain(model_folder(family), getattr(transformers, name))
-        )
+        one = plain(model_folder(family), getattr(transformers, f"AutoModelFor{kind}LM"))
+        return str(model_folder(family)), Plain(*one)
 
     return load
 
@@ -102,10 +100,8 @@ def some(family, values):
 
 def facts_score(family, loaded, pair_model):
     name, one = loaded(family)
-    queries, words = (
-        some(family, THREE),
-        CANDIDATES if family in FAMILIES else words_of("Oslo", "a"),
-    )
+    queries = some(family, THREE)
+    words = CANDIDATES if family in FAMILIES else words_of("Oslo", "a")
     found, _ = scores_of(load_model(name), queries, words)
     way = "masked" if family in MASKED else "seq2seq" if family in SEQ2SEQ else "causal"
     score, plain_one = getattr(reference, way), (one.model, one.tokenizer) if one else None
@@ -164,10 +160,8 @@ def questions_score(family, loaded, pair_model):
 
 def questions_write(family, loaded, pair_model):
     name, one = loaded(family)
-    model, prompts = (
-        load_prompt_model(name, writing=Writing(5), chooses=False),
-        some(family, PROMPTS),
-    )
+    model = load_prompt_model(name, writing=Writing(5), chooses=False)
+    prompts = some(family, PROMPTS)
     assert written(model, prompts) == [one.text(model.prompt_ids(of), 5) for of in prompts]
     return np.zeros(1), np.zeros(1)
 
@@ -230,9 +224,7 @@ def test_a_short_and_a_long_fact_are_scored_as_alone(family, settings, saved):
     folder = saved(family, **settings)
     model = load_model(folder)
     assert model.scorer.longest == (16 if family == "Mistral" else 32)
-    short, both = (
-        scores_of(model, queries(*of), WORDS)[0] for of in (["France"], ["France", LONG])
-    )
+    short, both = (scores_of(model, queries("France", *of), WORDS)[0] for of in ([], [LONG]))
     np.testing.assert_allclose(both[0], short[0], atol=1e-5)
     loaded, tokenizer = plain(folder, transformers.AutoModelForCausalLM)
     for word, found in zip(WORDS.words, both[1], strict=True):
@@ -261,9 +253,8 @@ def test_a_model_of_texts_and_images_reads_texts(saved):
     found, _ = scores_of(model, queries("France"), WORDS)
     encoded = [model.tokenizer(PATTERN.fill("France", word))["input_ids"] for word in WORDS.words]
     texts = [[model.start, *ids] for ids in encoded]
-    np.testing.assert_allclose(
-        found[0], text_logprobs(model.model, texts, [1] * len(texts), model.budget), atol=1e-4
-    )
+    expected = text_logprobs(model.model, texts, [1] * len(texts), model.budget)
+    np.testing.assert_allclose(found[0], expected, atol=1e-4)
     assert "the model takes 64" in model.why_not([0] * 65)
     load_prompt_model(folder, [])
 
@@ -386,9 +377,8 @@ def test_a_tokenizer_of_whole_words_need_not_know_x(saved):
     vocabulary = {word: at for at, word in enumerate(words.split())}
     whole = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=whole, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+    marks = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=whole, **marks)
     model = load_model(saved("Llama", tokenizer=tokenizer))
     found, reasons = scores_of(model, queries("France"), WORDS)
     assert reasons[0] == {"Oslo": "unknown to the tokenizer"}

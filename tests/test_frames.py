@@ -140,19 +140,16 @@ def test_a_frame_with_languages_is_the_suite_of_the_same_files(make, tmp_path):
     filled = [query.pattern.fill(query.subject, query.gold) for query in queries]
     assert filled[2:] == ["Die Hauptstadt von Italien ist Rom.", "イタリアの首都はローマです。"]
     assert list(relation.design.languages) == ["en", "de", "ja"]
-    pl.DataFrame(CAPITALS).with_columns(relation=pl.lit("capital")).write_csv(
-        tmp_path / "capitals.csv"
-    )
+    table = pl.DataFrame(CAPITALS).with_columns(relation=pl.lit("capital"))
+    table.write_csv(tmp_path / "capitals.csv")
     import_patterns(tmp_path / "capitals.csv", tmp_path / "capital")
     assert load_suite(tmp_path / "capital").digest == suite.digest
 
 
 def test_a_frame_in_one_other_language_needs_no_names():
     frame = pl.DataFrame({"subject": ["Italia"], "object": ["Roma"]})
-    patterns = ["La capitale dell'[X] è [Y]."]
-    suite = Suite.from_frame(frame, patterns=patterns, language="it", name="capitals")
-    assert suite["capitals"].patterns[0].language == "it"
-    assert suite.language == "it"
+    suite = Suite.from_frame(frame, patterns=["[X]: [Y]"], language="it", name="capitals")
+    assert suite["capitals"].patterns[0].language == suite.language == "it"
 
 
 def test_a_text_is_one_pattern():

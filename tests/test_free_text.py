@@ -33,12 +33,8 @@ def read(reply, options, labels, rule):
 
 
 def test_every_reply_of_the_table_is_read_as_it_says():
-    found = [
-        (rule, *row[1:3], row[4], option)
-        for row in REPLIES
-        for rule in row[3]
-        if (option := read(row[4], row[1], row[2], rule)) != row[5]
-    ]
+    found = [(rule, row) for row in REPLIES for rule in row[3]
+             if read(row[4], row[1], row[2], rule) != row[5]]  # fmt: skip
     assert not found
 
 
@@ -155,20 +151,16 @@ def test_a_normalized_text_stays_as_it_is_but_for_its_article(text):
     assert once in (normalized("the " + once), normalized(once), "a", "an", "the") or not once
 
 
-GOLD = choices("1,000")
-
-
 @pytest.mark.parametrize(("rule", "text", "options", "found", "note"), cases("texts_of_choices"))
 def test_which_choice_a_text_is(rule, text, options, found, note):
     assert match(text, choices(*options), rule_of(rule)).position == found, note
 
 
-@pytest.mark.parametrize(("rule", "text", "options", "reason"), [
-    ("number", "4 of 1000", GOLD, "several numbers: 4, 1000"),
-    ("number", "many", GOLD, "no number"),
+@pytest.mark.parametrize(("text", "reason"), [
+    ("4 of 1000", "several numbers: 4, 1000"), ("many", "no number"),
 ])  # fmt: skip
-def test_why_a_text_has_no_value(rule, text, options, reason):
-    assert match(text, options, rule_of(rule)).reason == reason
+def test_why_a_text_has_no_value(text, reason):
+    assert match(text, choices("1,000"), rule_of("number")).reason == reason
 
 
 @pytest.mark.parametrize(("text", "options", "found"), cases("labels_with_texts"))

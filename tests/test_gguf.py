@@ -15,11 +15,8 @@ from consilience.models.loading import cache_folder
 gguf = pytest.importorskip("gguf")
 
 WIDTH, LAYERS, HEADS = 64, 2, 4
-QUERIES = [
-    Query(Pattern(text), subject, "Paris")
-    for text in ("The capital of [X] is [Y].", "[Y] is the capital of [X].")
-    for subject in ("France", "Italy")
-]
+PATTERN = Pattern("The capital of [X] is [Y].")
+QUERIES = [Query(PATTERN, subject, "Paris") for subject in ("France", "Italy")]
 SPM = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdef"]
 """The pieces of a SentencePiece vocabulary."""
 
@@ -49,10 +46,8 @@ def write_gguf(
     if is_spm:
         settings["token_scores"] = [-float(at) for at in range(len(tokens))]
     else:
-        merges = described["model"]["merges"]
-        settings["token_merges"] = [
-            one if isinstance(one, str) else " ".join(one) for one in merges
-        ]
+        pairs = described["model"]["merges"]
+        settings["token_merges"] = [of if isinstance(of, str) else " ".join(of) for of in pairs]
         settings["token_types"] = [3 if token == "<|endoftext|>" else 1 for token in tokens]
     for name, value in settings.items():
         getattr(writer, f"add_{name}")(value)

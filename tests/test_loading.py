@@ -21,15 +21,7 @@ from transformers import (
 
 from checks import output, refusal, refused
 from conftest import WORDS, cases
-from consilience import (
-    Candidates,
-    Pattern,
-    Query,
-    ask_suite,
-    evaluate,
-    load_model,
-    load_suite,
-)
+from consilience import Candidates, Pattern, Query, ask_suite, evaluate, load_model, load_suite
 from consilience.core.errors import ConsilienceError, Loading
 from consilience.models import loading
 from consilience.models.loading import load_classifier, load_pretrained, locate
@@ -137,10 +129,7 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     asked = ("probe", "--model", folder, "--groups", "capital", "--limit", "1", "--out", "run")
     status, out, err = consilience(*asked)
     assert (status, out, typed.tell(), marker.exists()) == (2, "", 0, False)
-    assert [line for line in err.splitlines() if line.startswith("error: ")] == [
-        f"error: '{folder}' can be loaded only with the Python code that comes with it, and that "
-        "code was not run. Read the code; if you trust it, add --trust-remote-code."
-    ]
+    assert err.count("error: ") == 1 and "if you trust it, add --trust-remote-code." in err
     output(consilience, *asked, "--trust-remote-code")
     assert marker.exists()
     record = json.loads(Path("run/run.json").read_text())
@@ -242,9 +231,8 @@ def test_only_masked_models_choose_among_their_vocabulary(family, model_folder, 
     elif ":" not in family:
         shutil.copytree(model_folder(family), model, ignore=lambda *_: ["model.safetensors"])
     options = {"candidates": "vocabulary", "out": tmp_path / "run"}
-    refused(
-        "the whole vocabulary of a .*; expected a masked model", evaluate, "mini", model, **options
-    )
+    message = "the whole vocabulary of a .*; expected a masked model"
+    refused(message, evaluate, "mini", model, **options)
     assert not (tmp_path / "run").exists()
     suite, loaded = load_suite("mini"), load_model("baseline:majority")
     refused("of a baseline model", ask_suite, suite, loaded, whole_vocabulary=True)
@@ -253,9 +241,8 @@ def test_only_masked_models_choose_among_their_vocabulary(family, model_folder, 
 def test_a_revision_of_the_hub_follows_the_name():
     for spec, revision in (("a/b@c", {"revision": "c"}), ("a/b", {})):
         source = locate(spec)
-        assert (source.location, dict(source.options)) == (
-            "a/b", {"trust_remote_code": False, **revision}
-        )  # fmt: skip
+        assert source.location == "a/b"
+        assert dict(source.options) == {"trust_remote_code": False, **revision}
 
 
 @pytest.mark.parametrize(("spec", "message"), cases("models_bad"))
@@ -264,11 +251,9 @@ def test_a_model_that_is_not_there_is_refused(spec, message):
 
 
 def test_a_device_or_dtype_that_is_not_there_is_refused(model_folder):
-    for option, message in (
-        ({"device": "nowhere"}, "no device 'nowhere'; expected auto, cpu"),
-        ({"dtype": "int3"}, "dtype 'int3'; expected float32"),
-    ):
-        refused(message, load_model, str(model_folder("bert")), **option)
+    folder = str(model_folder("bert"))
+    refused("no device 'nowhere'; expected auto, cpu", load_model, folder, device="nowhere")
+    refused("dtype 'int3'; expected float32", load_model, folder, dtype="int3")
 
 
 def test_threads_load_one_after_the_other(model_folder, monkeypatch):
@@ -306,9 +291,8 @@ def test_an_adapter_is_merged_and_is_part_of_the_identity(model_folder, adapter_
     alone, adapted = (load_pretrained(str(base), Loading(adapter=one)) for one in (None, adapter))
     for name, weight in adapted.model.state_dict().items():
         assert torch.allclose(weight, merged[name], atol=1e-6)
-    assert any(not torch.equal(a, b) for a, b in zip(
-        alone.model.state_dict().values(), adapted.model.state_dict().values(), strict=True
-    ))  # fmt: skip
+    before = alone.model.state_dict()
+    assert any(not torch.equal(before[name], weight) for name, weight in merged.items())
     assert "adapter" not in alone.identity and len(adapted.identity["adapter"]) == 64
     assert adapted.identity["digest"] == alone.identity["digest"]
     assert adapted.identity["parameters"] == alone.identity["parameters"]
@@ -371,9 +355,8 @@ def test_an_adapter_brings_a_head(classifier, model_folder, tmp_path):
     tuned = get_peft_model(whole, config)
     tuned.save_pretrained(head)
     loaded = load_classifier(str(base), Loading(adapter=head))
-    assert torch.equal(
-        loaded.model.classifier.weight, whole.classifier.modules_to_save.default.weight
-    )
+    expected = whole.classifier.modules_to_save.default.weight
+    assert torch.equal(loaded.model.classifier.weight, expected)
     tuning = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     get_peft_model(load_pretrained(str(model_folder("llama"))).model, tuning).save_pretrained(head)
     at = Loading(adapter=head)

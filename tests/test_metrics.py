@@ -21,9 +21,8 @@ from consilience.metrics.registry import quotient
 from consilience.report.cautions import Known, cautions
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
-LEXICAL, SYNTACTIC, NEITHER = (
-    Edge(*of, False) for of in ((False, True), (True, False), (False, False))
-)
+LEXICAL, SYNTACTIC = Edge(False, True, False), Edge(True, False, False)
+NEITHER = Edge(False, False, False)
 EDGES = {(0, 1): LEXICAL, (0, 2): SYNTACTIC, (1, 2): NEITHER}
 
 
@@ -47,12 +46,9 @@ def table(rows, group="R", patterns=PATTERNS):
 
 def of(group, level=""):
     """Which rows: a group, or ``mean`` or ``all`` of the groups; whole, or of a part."""
-    is_over = group in ("mean", "all")
-    return {
-        "over": group if is_over else "group",
-        "group": "" if is_over else group,
-        "level": level,
-    }
+    if group in ("mean", "all"):
+        return {"over": group, "group": "", "level": level}
+    return {"over": "group", "group": group, "level": level}
 
 
 def values(metrics, group="R", level=""):
@@ -124,9 +120,8 @@ def test_means_are_over_relations_with_one_right_answer_only():
     both = Suite("hand", (*one.relations, *several.relations), "strict")
     answers = pl.concat([table(HAND), table([("1", "Ada", "a", ["a", "b", "b"])], "S")])
     mean = values(measure(answers, both, "strict"), "mean")
-    assert (mean["accuracy"], mean["consistency"], mean["determinism"]) == pytest.approx(
-        (2 / 4, 7 / 12, 1 / 3)
-    )
+    found = [mean[name] for name in ("accuracy", "consistency", "determinism")]
+    assert found == pytest.approx([2 / 4, 7 / 12, 1 / 3])
 
 
 def test_without_data_a_value_is_nan_and_the_mean_leaves_it_out():
@@ -204,9 +199,8 @@ def test_published_is_the_released_evaluation_to_the_last_digit(rows, ways):
     pairs = [(a, b) for b in range(4) for a in range(b)]
     edges = {pair: Edge(*ways[3 * at : 3 * at + 3]) for at, pair in enumerate(pairs)}
     numbered = [(f"row {n}", *row) for n, row in enumerate(rows)]
-    metrics = measure(
-        table(numbered, patterns=ANY_PATTERNS), make_suite(ANY_PATTERNS, edges=edges), "published"
-    )
+    answers, suite = table(numbered, patterns=ANY_PATTERNS), make_suite(ANY_PATTERNS, edges=edges)
+    metrics = measure(answers, suite, "published")
     expected, by_edit = released_rules(rows, ANY_PATTERNS, edges)
     exactly = pytest.approx(expected, rel=0, abs=0, nan_ok=True)
     assert {name: values(metrics)[name] for name in expected} == exactly
@@ -214,9 +208,8 @@ def test_published_is_the_released_evaluation_to_the_last_digit(rows, ways):
 
 
 def also(rows, **change):
-    return pl.concat(
-        [rows, rows[:1].with_columns(**{name: pl.lit(of) for name, of in change.items()})]
-    )
+    more = rows[:1].with_columns(**{name: pl.lit(of) for name, of in change.items()})
+    return pl.concat([rows, more])
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -102,9 +102,8 @@ def test_a_pattern_that_was_not_asked_has_no_agreement():
     assert asked.select("agreement", "top_answer", "n").rows()[2] == (0, 0, 1)
     assert asked["gain"].to_list() == pytest.approx([-1 / 3, -1 / 3, 2 / 3])
     why = pl.when(pl.col("answer").is_null()).then(pl.lit("why"))
-    (*_, last) = syntax.pattern_table(
-        rows.with_columns(excluded=why), make_suite(), "strict"
-    ).to_dicts()
+    found = syntax.pattern_table(rows.with_columns(excluded=why), make_suite(), "strict")
+    last = found.row(-1, named=True)
     assert math.isnan(last["agreement"]) and last["gain"] == 0
     answers = table([("1", "Ada", "a", ["a"])], patterns=PATTERNS[:1])
     one = syntax.pattern_table(answers, make_suite(PATTERNS[:1], edges={}), "strict")
@@ -341,21 +340,15 @@ def test_one_preposition_for_another_is_a_lexical_change_and_one_more_is_not():
     helps = TREES["HELPS"]
     for more, is_change in ((TREES["OF"].words[2], False), (helps.words[1], True)):
         longer = syntax.Parsed(helps.pattern, (*helps.words, more), helps.subject, helps.object)
-        assert (
-            syntax.lexical_change(helps, longer)
-            is syntax.lexical_change(longer, helps)
-            is is_change
-        )
+        for one, two in (helps, longer), (longer, helps):
+            assert syntax.lexical_change(one, two) is is_change
 
 
 @pytest.mark.parametrize(("a", "b", "changed"), cases("determiners"))
 def test_determiners_are_counted_as_words(a, b, changed):
     first, second = (syntax.Parsed(Pattern(text), (), 0, 0) for text in (a, b))
-    assert (
-        syntax.determiner_change(first, second)
-        is syntax.determiner_change(second, first)
-        is changed
-    )
+    for one, two in (first, second), (second, first):
+        assert syntax.determiner_change(one, two) is changed
 
 
 def relation(*texts, id_="r", edges=None):

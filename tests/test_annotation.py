@@ -95,11 +95,9 @@ def test_every_task_has_a_question_that_names_both_sentences(name):
 def test_sheets_do_not_tell_what_the_key_holds(tmp_path):
     key = made_key(6, ("reverse", "signal"))
     write_sheets(key, 2, tmp_path / "sheets")
-    read, known = (
-        read_key(tmp_path / "sheets"),
-        lambda of: [row | {"question": 0} for row in of.rows],
-    )
-    assert known(read) == known(key)
+    read = read_key(tmp_path / "sheets")
+    made, kept = ([row | {"question": 0} for row in of.rows] for of in (key, read))
+    assert made == kept
     numbers = [row["question"] for row in read.rows]
     assert sorted(numbers) == [*range(1, 19)] != numbers, "variants of an item are no neighbours"
     rows = rows_of(tmp_path / "sheets" / "annotator-2.csv")

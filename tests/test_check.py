@@ -175,11 +175,5 @@ def test_options_in_one_run_only_are_refused(tmp_path, consilience, monkeypatch)
     Path("q.csv").write_text("item,question,options,answer\na,A?,x;y,x\nb,B?,x;y,y")
     table = write(Path("a.csv"), "item order answer gold", "a AB x x", "b AB y y")
     output(consilience, "probe", "-s", "q.csv", "-m", "baseline:first", "--out", "r")
-    runs = (["r", table], None)
-    refused(
-        "a has no options in questions, .* Add a column",
-        compare_runs,
-        *runs,
-        flips=False,
-        same=None,
-    )
+    found = "a has no options in questions, .* Add a column"
+    refused(found, compare_runs, ["r", table], None, flips=False, same=None)

@@ -161,12 +161,10 @@ def test_a_line_says_how_many_prompts_differ_unless_all_do(prompt, notes, tmp_pa
 def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
     """Two options, asked alone and beside three: BCA is BA. A group without options has no orders."""
     lines = [*(f"{at} yes yes;no g" for at in range(4)), "o x . open", "z x x;y;z g"]
-    rows = [
-        dict(zip(("item", "answer", "options", "group"), of.split(), strict=True)) for of in lines
-    ]
-    large = [
-        of | {"question": f"{of['item']}?", "options": of["options"].strip(".")} for of in rows
-    ]
+    names = ("item", "answer", "options", "group")
+    rows = [dict(zip(names, of.split(), strict=True)) for of in lines]
+    asked = [(f"{of['item']}?", of["options"].strip(".")) for of in rows]
+    large = [of | {"question": q, "options": o} for of, (q, o) in zip(rows, asked, strict=True)]
     runs = [
         cs.evaluate(large, "baseline:random", out=tmp_path / "large").run,
         cs.evaluate(large[:-1], "baseline:constant", out=tmp_path / "small").run,

@@ -74,9 +74,8 @@ def test_halving_learns_and_gives_up_where_one_is_too_much():
 
 def test_work_side_by_side_comes_in_order_and_leaves_the_threads_as_they_were():
     cpu = torch.device("cpu")
-    found = list(
-        batches.side_by_side(lambda n: (n * n, torch.get_num_threads()), iter(range(9)), cpu)
-    )
+    square = lambda n: (n * n, torch.get_num_threads())  # noqa: E731
+    found = list(batches.side_by_side(square, iter(range(9)), cpu))
     assert found == [(n, (n * n, 1)) for n in range(9)]
     assert torch.get_num_threads() == 2
 

@@ -87,9 +87,8 @@ def test_the_loss_of_a_step_is_that_of_the_scores_of_probe(chat, tmp_path, chang
     rows = by_item[[one is item for one in items].index(True)]
     scores = torch.tensor(rows["option_scores"].to_list())
     assert torch.allclose(item.teacher, scores, atol=1e-4)
-    assert found == pytest.approx(
-        consistency.vote_loss(scores[None], scores[None]).item(), rel=1e-4
-    )
+    expected = consistency.vote_loss(scores[None], scores[None]).item()
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_without_a_chat_template_the_prompt_is_plain(chat, tmp_path):

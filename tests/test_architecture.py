@@ -86,17 +86,6 @@ def test_no_modules_import_each_other_in_a_circle(imports):
         graph = {name: used for name, used in graph.items() if name not in leaves}
 
 
-def test_a_command_is_its_options_and_one_call():
-    """Nothing else is imported before it is called, so that its help needs no library."""
-    used = {
-        node.module
-        for node in tree(SOURCE / "app" / "commands.py").body
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("consilience")
-    }
-    light = {"consilience.app.command", "consilience.core.errors", "consilience.options"}
-    assert not {name for name in used if name not in light and ".options." not in name}
-
-
 def lines(paths):
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 

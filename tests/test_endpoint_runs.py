@@ -1,5 +1,6 @@
 """The client of a server, and runs of models behind it, whole and ended by a signal: nothing is paid for twice."""
 
+import itertools
 import json
 import signal
 import sqlite3
@@ -434,31 +435,6 @@ def test_a_signal_and_the_same_command_again_pay_for_nothing_twice(kind, argumen
     assert not (folder / REPLIES).exists()
 
 
-DYING = """
-import itertools, json, os, sys, time
-from replay_server import raw, replay, written
-
-def answer(path, body, headers):
-    if path != "/v1/chat/completions":
-        return 404, {}, {}
-    number = next(numbers)
-    if number == int(sys.argv[1]):
-        server.close()
-        time.sleep(0.3)
-        text = json.dumps(written(body))
-        reply = raw(f"HTTP/1.1 200 OK\\r\\ncontent-length: {len(text)}\\r\\n\\r\\n{text}".encode())
-        return lambda connection: (reply(connection), os._exit(9))
-    time.sleep(0.05 * (number > int(sys.argv[1])))
-    return raw() if number > int(sys.argv[1]) else written(body)
-
-numbers = itertools.count(1)
-with replay(answer) as server:
-    print(server.url, flush=True)
-    time.sleep(60)
-"""
-"""A server that dies at a request, which it answers while others of the same time fail."""
-
-
 @pytest.fixture
 def writing(arguments, tmp_path, monkeypatch):
     """Options of a run of 36 prompts, whose tries take less than a second."""
@@ -468,16 +444,21 @@ def writing(arguments, tmp_path, monkeypatch):
 
 
 def test_a_server_that_dies_leaves_no_failure_as_an_answer(writing):
-    """At the last two requests, which alone can tell that the server is gone."""
-    command, how = [sys.executable, "-c", DYING, "36"], {"stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, **how, cwd=Path(__file__).parent)
-    url = process.stdout.readline().strip()
-    options = ProbeOptions(base_url=url, **writing)
-    refused(r"cannot connect: .*\(7 tries\). Start the server", probe, options)
-    assert process.wait(30) == 9
-    process.stdout.close()
+    """At the last two requests: it answers one while the other, of the same time, fails."""
+    numbers = itertools.count(1)
+
+    def dying(path, body, headers):
+        if path != CHATS:
+            return 404, {}, {}
+        if (number := next(numbers)) == 36:
+            server.close()
+        return raw() if number > 36 else written(body)
+
+    with replay(dying) as server:
+        options = ProbeOptions(base_url=server.url, **writing)
+        refused(r"cannot connect: .*\(7 tries\). Start the server", probe, options)
     refused("Check --base-url, and that it runs", probe, options)
-    with replay(lambda path, body, headers: written(body), urlsplit(url).port) as server:
+    with replay(lambda path, body, headers: written(body), urlsplit(server.url).port) as server:
         counted = probe(options)
         assert len(paid(server)) == 1 + 1, "one was left, and the noise floor"
     record = record_of(options.out)
@@ -592,14 +573,3 @@ def test_a_server_that_can_only_write_is_asked_to_write(arguments, tmp_path):
     origin = repeat([("run", record)])[-1]
     assert origin["Scored by"] == "written-answers (the model writes its answers)"
     assert origin["Model"] == f"openai:m, server {server.url}" and "requests" in origin["Cost"]
-
-
-def test_facts_that_a_server_of_chats_cannot_score_are_questions(tmp_path):
-    """The message names the command, and it works."""
-    facts = {"model": "openai:m", "suite": "mini", "groups": ("capital",), "limit": 2}
-    with replay(answer) as server:
-        options = ProbeOptions(base_url=server.url, out=tmp_path / "run", **facts)
-        refused("--as-questions 3", probe, options)
-        options = ProbeOptions(base_url=server.url, out=tmp_path / "run", as_questions=3, **facts)
-        counted = probe(options)
-    assert counted.record["scoring"]["strategy"] == "written-answers"

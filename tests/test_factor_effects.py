@@ -78,11 +78,7 @@ def test_components_by_hand():
     ):  # fmt: skip
         row = parts["answer", effect, factors]
         assert [row["value"], row["share"]] == pytest.approx([total / 4, total / (11 / 8)])
-
-
-def test_components_of_correctness_by_hand():
-    """Right: items 1 and 2 in two cells, item 3 in all, item 4 in one; means 1/2 1/2 1 1/4."""
-    parts = parts_of(tables_of())
+    # Right: items 1 and 2 in two cells, item 3 in all, item 4 in one; means 1/2 1/2 1 1/4.
     between = 2 * np.var([0.5, 0.5, 1, 0.25], ddof=1)
     within = (1 / 2 + 1 / 2 + 0 + 3 / 8) / 4
     assert parts["correctness", "within questions", ""]["value"] == pytest.approx(within)
@@ -133,30 +129,25 @@ def test_a_single_factor_is_all_of_the_variation_and_nothing_has_no_shares():
     assert math.isnan(main["share"])
 
 
-def test_accuracy_by_level_by_hand():
+def test_accuracy_by_level_and_its_range_by_hand():
     """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4; of 8 by level."""
-    levels = tables_of().levels
-    assert levels["level"].to_list() == ["AB", "BA", "A", "1"]
-    assert levels["value"].to_list() == [5 / 8, 4 / 8, 4 / 8, 5 / 8]
-    answers = ANSWERS.copy()
-    answers[0] = [0, 0, NOT_ASKED, NOT_ASKED]
-    given, rotated = tables_of(answers).levels["value", "n"].rows()[:2]
-    assert (given, rotated) == ((5 / 8, 4), (4 / 6, 3))
-
-
-def test_the_range_of_accuracy_by_hand():
-    """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4."""
-    index = index_of(tables_of(), "accuracy_range")
+    tables = tables_of()
+    assert tables.levels["level"].to_list() == ["AB", "BA", "A", "1"]
+    assert tables.levels["value"].to_list() == [5 / 8, 4 / 8, 4 / 8, 5 / 8]
+    index = index_of(tables, "accuracy_range")
     assert (index["lowest"], index["highest"], index["value"]) == (1 / 4, 3 / 4, 1 / 2)
     assert index["lowest_variant"] == "order=BA, labels=A"
     assert (index["n_lowest"], index["n_highest"]) == (1, 2)
+    answers = ANSWERS.copy()
+    answers[0] = [0, 0, NOT_ASKED, NOT_ASKED]
+    assert tables_of(answers).levels["value", "n"].rows()[:2] == [(5 / 8, 4), (4 / 6, 3)]
     few = tables_of(np.where(ANSWERS[:, :1] == ANSWERS, NOT_ASKED, ANSWERS))
     none = index_of(few, "accuracy_range")
     assert all(math.isnan(none[name]) for name in ("value", "lowest", "highest"))
     expected = {"n": 0, "n_excluded": 4, "lowest_variant": "", "n_lowest": 0}
     assert expected.items() <= none.items()
-    table = factor_table([tables_of()], "title")
-    assert "from 25.0 (order=BA, labels=A) to 75.0" in table.notes[-1]
+    notes = factor_table([tables], "title").notes
+    assert "from 25.0 (order=BA, labels=A) to 75.0" in notes[-1]
 
 
 def test_groups_are_counted_together():

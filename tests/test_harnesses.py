@@ -101,36 +101,6 @@ def test_the_task_of_the_guide_comes_back_as_it_shows(consilience, tmp_path, mon
     assert output(consilience, *shlex.split(score)[1:]) == blocks["text"]
 
 
-def test_inspect_asks_a_model_in_variants(consilience, tiny_model, tmp_path):
-    """The command line with a local model; the log has the accuracy that inspect counted."""
-    log = pytest.importorskip("inspect_ai.log")
-    (tmp_path / "t.py").write_text("""from inspect_ai import Task, task
-from inspect_ai.dataset import Sample
-from inspect_ai.scorer import choice
-from inspect_ai.solver import multiple_choice
-from consilience.inspect import vary
-
-@task
-def capitals():
-    return Task([Sample("Capital of France?", ["Lyon", "Paris"], "B")], solver=multiple_choice(max_tokens=2), scorer=choice())
-
-@task
-def varied():
-    return vary(capitals)
-""")  # fmt: skip
-    command = ["-m", "inspect_ai", "eval", "t.py@varied", "--epochs", 2, "--model", "hf/tiny"]
-    command += ["-M", "device=cpu"]
-    model = ["-M", f"model_path={tiny_model}", "-M", f"tokenizer_path={tiny_model}"]
-    run(*command, *model, cwd=tmp_path)
-    (path,) = (tmp_path / "logs").glob("*.eval")
-    result = cs.score(path)
-    expected = [f"order={order}, sample={at}" for order in ("AB", "BA") for at in (1, 2)]
-    assert result.answers["variant"].to_list() == expected
-    (theirs,) = log.read_eval_log(str(path)).results.scores
-    right = (result.answers["answer"] == result.answers["gold"]).fill_null(value=False)
-    assert right.mean() == theirs.metrics["accuracy"].value
-
-
 def tasks():
     """Tasks after the examples of inspect's documentation, and on its packaged data."""
     from inspect_ai import Task

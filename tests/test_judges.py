@@ -47,29 +47,23 @@ def longer(prompts):
     return [max(options_in(prompt), key=lambda one: len(one[1]))[0] for prompt in prompts]
 
 
-@pytest.mark.parametrize(("judge", "expected"), [
-    # Both orders of each pair get the first one, or the last one.
-    (first, {"position_preference": 1, "label_kappa": 0, "accuracy": 3 / 5}),
-    (last, {"position_preference": -1, "label_kappa": 0}),
+@pytest.mark.parametrize(("judge", "preference", "exact", "kappa", "accuracy"), [
+    # Both orders of each pair get the first one, or the last one. Of five pairs that all lean one
+    # way the bound is .025^(1/5) = .478; of none of five 1 - .478.
+    (first, 1, (0.4782, 1), 0, 3 / 5), (last, -1, (-1, -0.4782), 0, 2 / 5),
     # Replies of one length get the first place. Right are one, four and half of five: 5 of 10.
     # Answers a 5, b 5 and labels a 6, b 4: (5 - 5) / (10 - 5).
-    (longer, {"position_preference": 1 / 5, "label_kappa": 0}),
-    ("baseline:oracle", {"position_preference": 0, "label_kappa": 1, "accuracy": 1}),
+    (longer, 1 / 5, None, 0, None), ("baseline:oracle", 0, (-0.5218, 0.5218), 1, 1),
 ])  # fmt: skip
-def test_numbers_by_hand_are_in_the_summary(pairs, judge, expected):
-    values = {row.metric: row.value for row in cs.evaluate(pairs, judge, vary=[ORDER]).summary.rows
-              if row.kind == "whole"}  # fmt: skip
-    assert {name: values[name] for name in expected} == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("judge", "low", "high"), [
-    # Of five pairs that all lean one way .025^(1/5) = .478; of none of five 1 - .478.
-    (first, 0.4782, 1), (last, -1, -0.4782), ("baseline:oracle", -0.5218, 0.5218),
-])  # fmt: skip
-def test_a_preference_without_exception_has_an_exact_interval(pairs, judge, low, high):
-    (row,) = (row for row in cs.evaluate(pairs, judge, vary=[ORDER]).summary.rows
-              if row.metric == "position_preference")  # fmt: skip
-    assert (row.low, row.high) == pytest.approx((low, high), abs=1e-4)
+def test_numbers_by_hand_are_in_the_summary(pairs, judge, preference, exact, kappa, accuracy):
+    """A preference without exception has an exact interval."""
+    summary = cs.evaluate(pairs, judge, vary=[ORDER]).summary
+    rows = {row.metric: row for row in summary.rows if row.kind == "whole"}
+    assert rows["position_preference"].value == pytest.approx(preference)
+    assert rows["label_kappa"].value == pytest.approx(kappa)
+    assert accuracy is None or rows["accuracy"].value == pytest.approx(accuracy)
+    interval = rows["position_preference"].low, rows["position_preference"].high
+    assert exact is None or interval == pytest.approx(exact, abs=1e-4)
 
 
 def test_a_template_of_ones_own_has_a_slot_for_each_reply(pairs):

@@ -29,7 +29,6 @@ from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import noise_floor_of
 from consilience.report import layouts
-from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.layouts import changed_answers_table
 from consilience.report.table import Output, Table, frame_table
@@ -39,23 +38,23 @@ from consilience.suites.facts import select_relations
 from consilience.types import Relation, Suite
 
 
-def facts_of(run: Run) -> tuple[Suite, list[str]]:
-    """The suite of a run of facts, and cautions on it."""
+def facts_of(run: Run) -> Suite:
+    """The suite of a run of facts; another run raises."""
     if not (suite := run.suite).words.has_means:
         found, todo = f"a run of {run.suite.words.item}s", "`consilience report` takes such runs."
         raise ConsilienceError(found, expected="a run of facts", where=run.where, todo=todo)
-    return suite, [*cautions(Known(suite=suite))]
+    return suite
 
 
 def analyze_patterns(path: str | Path, groups: Sequence[str] | None) -> Output:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run = open_run(path)
-    suite, notes = facts_of(run)
+    suite = facts_of(run)
     suite = suite if groups is None else select_relations(suite, groups)
     answers, protocol = answers_of(run, suite), suite.protocol
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
-    notes += [
+    notes = [
         f"{relation.id}: more than {patterns.MANY_VARIANTS} patterns, so the only pairs in the "
         "table are those with the base pattern"
         for relation in suite.relations
@@ -74,8 +73,7 @@ def answers_of(run: Run, suite: Suite) -> CheckedAnswers:
 def analyze_edits(path: str | Path, *, derive: bool) -> Output:
     """Consistency of the pairs that differ in a way, against the other pairs: ``edits``."""
     run = open_run(path)
-    suite, notes = facts_of(run)
-    protocol = suite.protocol
+    suite, protocol = facts_of(run), run.suite.protocol
     kinds: patterns.Kinds = patterns.annotated_kinds(suite)
     if derive:
         kinds = patterns.derived_kinds(suite, patterns.load_parser())
@@ -85,7 +83,7 @@ def analyze_edits(path: str | Path, *, derive: bool) -> Output:
         raise ConsilienceError(found, todo="Derive it: --derive.")
     title = f"{run.label} on {suite.name} ({protocol}): edits, in percent"
     shown = frame_table(table, title, layouts.EDITS, over=suite.words.units)
-    return Output({"edits": table}, [shown], cautions=notes)
+    return Output({"edits": table}, [shown])
 
 
 def analyze_examples(path: str | Path, most: int) -> Output:
@@ -117,16 +115,13 @@ def analyze_examples(path: str | Path, most: int) -> Output:
 
 def analyze_knowledge(paths: Sequence[str]) -> Output:
     """Correlations over relations: ``correlations``."""
-    metrics, notes = {}, []
-    for run in open_runs(paths):
-        suite, more = facts_of(run)
-        notes += [note for note in more if note not in notes]
-        metrics[run.label] = measure(run.answers, suite, suite.protocol)
+    suites_of = {run.label: (run.answers, facts_of(run)) for run in open_runs(paths)}
+    metrics = {label: measure(*of, of[1].protocol) for label, of in suites_of.items()}
     table = patterns.correlation_table(metrics)
     named = table.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
     title = "Correlations over relations, times 100"
     shown = [frame_table(named, title, layouts.ANALYSES, over="relations")]
-    return Output({"correlations": table}, shown, cautions=notes)
+    return Output({"correlations": table}, shown)
 
 
 def analyze_syntax(spec: str) -> Output:

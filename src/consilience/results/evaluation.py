@@ -322,13 +322,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
     rows, kind = metrics.filter(pl.col("over").is_in(over)), pl.col("kind")
     match by:
         case "group":
-            table = layouts.group_table(metrics, suite)
-        case "factor" if not words.is_pooled:
-            chosen = layouts.language_rows(metrics)
-            table = layouts.metrics_table(chosen, title, words.units)
-        case "edit" | "factor":
-            chosen = rows.filter(metric="consistency", kind=by)
-            table = layouts.metrics_table(chosen, title, words.units)
+            return layouts.group_table(metrics, suite)
         case "pattern" | "variant":
             patterns = pattern_table(run.checked, suite, run.protocol)
             blocks = patterns["group"].replace(suite.group_names).to_list()
@@ -336,7 +330,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
             title = f"{suite.name}: each {words.variant}, in percent"
             named = {"variant": Column(words.variant), "n": Column(f"{words.item}s", "count")}
             columns = {**layouts.PATTERNS, **named}
-            table = frame_table(shown, title, columns, blocks=blocks)
+            return frame_table(shown, title, columns, blocks=blocks)
         case "item":
             items = run.items
             if (path / "run.json").exists():
@@ -345,14 +339,16 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
                 prompts = [texts.get(key, "") for key in keys]
                 asked = layouts.in_one_line(prompts, shared=len(prompts) > 1)
                 items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
-            table = layouts.item_table(items, f"{suite.name}: each {words.item}, in percent")
+            return layouts.item_table(items, f"{suite.name}: each {words.item}, in percent")
         case "form":
-            shown = layouts.form_rows(metrics)
-            table = layouts.metrics_table(shown, title, words.clusters)
+            chosen = layouts.form_rows(metrics)
         case "metric":
             is_main = (kind == "whole") | (
                 (pl.col("metric") != "determinism") & (over[0] != "group")
             )
             chosen = rows.filter(is_main, kind != "language")
-            table = layouts.metrics_table(chosen, title, words.units)
-    return table
+        case "factor" if not words.is_pooled:
+            chosen = layouts.language_rows(metrics)
+        case _:
+            chosen = rows.filter(metric="consistency", kind=by)
+    return layouts.metrics_table(chosen, title, words.clusters if by == "form" else words.units)

@@ -16,9 +16,9 @@ from checks import output, refusal
 from conftest import ROOT, cases
 from consilience.app import console
 from consilience.app.process import program
-from consilience.core import provenance
 from consilience.options import parameters
 from consilience.options.commands import ProbeOptions
+from consilience.runs.run import command_of
 from consilience.suites import facts as fetch_module
 
 HEAVY = (
@@ -177,9 +177,9 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path):
     err = consilience("probe", "-m", "baseline:oracle", "-n", "2", "-o", "run")[2]
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert err == "", "quiet"
-    command = "consilience probe -m baseline:oracle -n 2 -o run --groups sport,capital "
-    assert record["command"] == f"{command}--data-dir 'my data'", "no --limit 1"
-    assert provenance.from_file.get() == ()
+    command = "consilience probe --groups sport,capital --limit 2 --model baseline:oracle "
+    assert command_of(record["options"]) == f"{command}--data-dir 'my data' --out run"
+    assert command_of({"model": None}) == "" == command_of(None)
     vary = parameters(ProbeOptions)["vary"]
     assert vary.arguments(("order", "labels")) == ["--vary", "order", "--vary", "labels"]
 

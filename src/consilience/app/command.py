@@ -138,7 +138,6 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with the values that were given, and print its result; the status."""
         from consilience.app.console import ConsoleProgress, err, present
-        from consilience.core.provenance import from_file
 
         assert self.callback
         sources = {name: ctx.get_parameter_source(name) for name in self.own}
@@ -154,13 +153,7 @@ class Command(click.Command):
             err.print(f"defaults from {ctx.meta['file']}: {keys}")
         if "progress" in inspect.signature(self.callback).parameters:
             given["progress"] = ConsoleProgress()
-        words = [self.own[name].arguments(given[name]) for name in used if name not in named]
-        token = from_file.set([word for argument in words for word in argument])
-        try:
-            result = self.callback(**given)
-        finally:
-            from_file.reset(token)
-        return 0 if result is None else present(result, output)
+        return present(self.callback(**given), output)
 
 
 class Group(click.Group):

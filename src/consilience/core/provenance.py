@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shlex
 import subprocess
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import cache
 from importlib import metadata
 from importlib.metadata import entry_points
@@ -19,22 +15,7 @@ from typing import Any, Literal
 
 from consilience.core.errors import ConsilienceError
 
-from_file: ContextVar[Sequence[str]] = ContextVar("from_file", default=())
-"""Arguments for the values that a configuration file gives to options of the command."""
-
-
 _version = cache(metadata.version)  # What a process has loaded stays as it is
-
-
-def command_line() -> str:
-    """The command of ``consilience`` that runs here; empty in a program of somebody else.
-
-    It has the values of a configuration file, so that it can be repeated without the file.
-    """
-    program = Path(sys.argv[0])
-    is_module = (program.parent.name, program.name) == ("consilience", "__main__.py")
-    is_ours = program.stem == "consilience" or is_module
-    return shlex.join(["consilience", *sys.argv[1:], *from_file.get()]) if is_ours else ""
 
 
 def versions() -> dict[str, str]:

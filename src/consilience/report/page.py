@@ -47,7 +47,7 @@ from consilience.report.table import (
     rendered,
     text_of,
 )
-from consilience.runs.run import Run
+from consilience.runs.run import Run, command_of
 from consilience.types import Suite
 
 NAMED = 3  # sentences and tasks in the verdict
@@ -355,7 +355,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     digest = model.get("digest") and f"SHA-256 {model['digest']}"
     rows = {
         "Run": name,
-        "Command": record.get("command") or "not known: run.json has the settings",
+        "Command": command_of(record.get("options")) or "not known: run.json has the settings",
         "Model": ", ".join([*described, *[own_code] * bool(model.get("trust_remote_code"))]),
         "Weights": digest or (model.get("revision") and f"revision {model['revision']}"),
         "Scored by": scoring and f"{scoring.get('strategy')} ({scoring.get('gives')})",

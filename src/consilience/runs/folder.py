@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from consilience.core.errors import OTHER_OUT, ConsilienceError, Kind
-from consilience.core.provenance import command_line, git_revision, versions
+from consilience.core.provenance import git_revision, versions
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import truncated
 from consilience.endpoints import NO_REPLY, REPLIES, Journal, cost_record
@@ -83,8 +83,7 @@ class RunFolder:
         self._has_failed = False  # whether the server did not reply to some queries
         self.record: dict[str, Any] = {
             "settings": self.settings, "started": _now(), "finished": None,
-            "command": command_line(), "versions": versions(), "git": git_revision(),
-            "warnings": [], "answers": {},
+            "versions": versions(), "git": git_revision(), "warnings": [], "answers": {},
         }  # fmt: skip
         try:
             if not path.exists():

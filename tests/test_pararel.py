@@ -33,7 +33,7 @@ def release(tmp_path):
     return root
 
 
-def test_a_release_is_read_with_the_papers_filter(release):
+def test_a_release_is_read_with_the_papers_filter(release, tmp_path):
     suite = load_suite(str(release))
     assert (suite.name, suite.protocol) == ("pararel", "published")
     assert [r.cardinality for r in suite.relations].count("N-1") == 31
@@ -44,13 +44,9 @@ def test_a_release_is_read_with_the_papers_filter(release):
     assert suite.notes[0].startswith(note)
     assert suite.notes[1:] == ("P136: 1 tuples left out, see note 11 of the ParaRel paper",)
     assert suite.relation("P19").facts[0].item == "P19/0"
-
-
-def test_a_release_inside_a_clone(release, tmp_path):
     (tmp_path / "clone").mkdir()
     release.rename(tmp_path / "clone" / "data")
-    suite = load_suite(str(tmp_path / "clone"))
-    assert len(suite.relations) == 38
+    assert load_suite(str(tmp_path / "clone")).digest == suite.digest
 
 
 def test_a_release_that_was_altered_is_told_by_its_digests(release):

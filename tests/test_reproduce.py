@@ -410,24 +410,6 @@ def test_the_majority_baseline_has_the_papers_numbers(of_pararel, table, count):
     assert others == {"not measured"}
 
 
-def test_the_majority_baseline_answers_what_the_release_tests(of_pararel):
-    """The released code makes 1,854,672 directed tests over the N-1 relations, after the articles.
-
-    Half of it undirected. Tables 2, 3 and 5 have the numbers.
-    """
-    of_pararel.cells("pararel-table-2", only=["majority"])
-    metrics = pl.read_csv(of_pararel.options["out"] / "pararel/majority/metrics.csv")
-    rows = metrics.filter(over="mean").select("metric", "level", "n").iter_rows()
-    counts = {(metric, level or ""): n for metric, level, n in rows}
-    parts = ("accuracy", "consistent_accuracy", "successful_patterns", "successful_objects")
-    agreements = ("consistency", "unknown_consistency", "known_consistency")
-    assert {counts[name, ""] for name in (*parts, *agreements)} == {31}
-    assert [counts["consistency", each] for each in ("diff_syntax", "no_change")] == [8, 6]
-    assert counts["determinism", ""] == 7
-    tests = metrics.filter(metric="consistency", over="all", kind="whole")
-    assert tests["n"].to_list() == [1_854_672 // 2]
-
-
 def test_without_data_a_dry_run_says_how_to_get_it_and_the_papers_rows_are_alone(
     consilience, tmp_path, monkeypatch
 ):

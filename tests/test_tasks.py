@@ -418,14 +418,6 @@ def mine(tmp_path):
     return path
 
 
-def test_a_function_of_a_file_is_a_perturbation(mine):
-    (made,) = chosen([f"{mine}:paraphrase"]).values()
-    assert (made.name, made.guarantee) == ("paraphrase", "Says it politely.")
-    assert set(made.source) == {"file", "sha256"}
-    form = original(PAIR, ("A", "B"))
-    assert texts(made.form_of(PAIR, form)) == ["A: Please: A man sleeps.", "B: Please: He rests."]
-
-
 @pytest.mark.parametrize(("spec", "message"), cases("perturbation_files_bad"))
 def test_a_file_that_makes_no_perturbation_is_one_message(spec, message, mine, monkeypatch):
     monkeypatch.chdir(mine.parent)

@@ -104,11 +104,6 @@ T5, HUMAN = ["t5-base", "t5-large"], ["human"]
 def test_the_papers_differences(table_2):
     effects = task_types.task_effects(table_2.filter(~pl.col("model").is_in(T5 + HUMAN)))
     assert effects.height == 3 * 2 * 3
-    reverse = row_of(effects, "reverse", "STS", "paired")
-    values = [reverse[name] for name in ("first_value", "second_value", "low", "high")]
-    assert values == pytest.approx([0.9538, 0.6039, 0.2911, 0.4088], abs=1e-4)
-    signal = row_of(effects, "signal", SMALL, "paired")
-    assert signal["difference"] == pytest.approx(-0.0438, abs=1e-4)
     adjusted = [row_of(effects, "signal", SMALL, test)["p_holm"] for test in TESTS]
     assert adjusted == pytest.approx([0.00250, 0.0186, 0.0288], rel=0.01)
 

@@ -13,7 +13,7 @@ from conftest import cases
 from consilience.core.errors import Loading
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.free_text import rule_of
-from consilience.core.items import Choice, Prompt, Question
+from consilience.core.items import Choice, Question
 from consilience.models.batches import Budget
 from consilience.models.classifier import EmbeddingJudge, contradict, load_judge
 from consilience.models.loading import load_pretrained
@@ -22,7 +22,7 @@ from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions
 from consilience.plans import questions as answering
 from consilience.plans.presentation import Presentation, PromptBuilder, Template, present
-from consilience.plans.questions import Presented, Writer, answered, asks_of, write
+from consilience.plans.questions import Presented, Writer, asks_of, write
 from reference import Plain, written
 
 CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }} | {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
@@ -166,17 +166,6 @@ def test_open_questions_have_samples_aliases_and_their_own_words():
     assert table["gold_option"].to_list() == [None] * 6
     assert table["unmatched"].to_list() == [None, "not the gold", "not the gold", None, None, None]
     assert table["excluded"].to_list() == [None] * 3 + ["too long"] * 3
-
-
-def test_an_open_question_takes_a_sentence_where_no_rule_is_named():
-    """And a question with options the option alone."""
-    sentence, nothing = "Oslo it is.", Prompt((), (), (), is_open=True)
-    question = Question("q", "g", {"": ("?",)}, Choice("Oslo"))
-    assert answered(sentence, nothing, question)["answer"] == "Oslo"
-    record = answered(sentence, nothing, question, rule_of("exact"))
-    assert record["answer"] == "oslo it is"
-    shown = present(OPTIONS, Presentation())
-    assert answered(sentence, shown, OPTIONS)["answer"] == "oslo it is"
 
 
 def test_samples_need_a_temperature_and_rules_have_names():

@@ -439,24 +439,6 @@ def test_p_is_adjusted_over_the_forms_of_one_metric():
     assert tested["p_holm"].is_nan().sum() == (tested["kind"] == "whole").sum()
 
 
-GOLD = "ynynynyn"
-CONSTANT = (GOLD, "yyyyyyyy", "yyyyyyyy")
-VARIED = (GOLD, GOLD, "ynynynny")
-OTHER_LABEL = (GOLD, "xyxyxyxy", "xyxyxyxy")
-
-
-@pytest.mark.parametrize(("first", "second", "metric", "subset", "values"), [
-    (CONSTANT, VARIED, "consistency", "reverse", (1, 6 / 8)),
-    (VARIED, CONSTANT, "accuracy", "all", (1, 4 / 8)),
-    (VARIED, OTHER_LABEL, "no_option", "all", (0, 1 / 2)),
-    (OTHER_LABEL, VARIED, "no_option", "all", (1 / 2, 0)),
-])  # fmt: skip
-def test_runs_that_say_other_labels_are_compared(first, second, metric, subset, values):
-    row = row_of(compared(answers_of(*first), answers_of(*second)), metric, subset)
-    assert (row["first_value"], row["second_value"]) == values
-    assert row["difference"] == pytest.approx(values[1] - values[0])
-
-
 def test_labels_are_told_apart_by_name():
     """Runs that say e and n, and e and c: their p stays when c gets a name that sorts elsewhere."""
 

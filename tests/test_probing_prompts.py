@@ -3,7 +3,6 @@
 import json
 import math
 import tomllib
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.options.commands import ProbeOptions
-from consilience.plans.factors import factors_of, presenter_of, templates_of
+from consilience.plans.factors import presenter_of, templates_of
 from consilience.plans.presentation import (
     RULES,
     TEMPLATES,
@@ -26,7 +25,6 @@ from consilience.plans.presentation import (
 )
 from consilience.plans.questions import asks_of, choose
 from consilience.probing import probe
-from consilience.suites.question_suites import mini_questions
 
 ROWS = """group,question,question_2,answer,options
 geo,What is the capital of France?,Which city is France's capital?,Paris,Lyon;Paris;Nice
@@ -85,18 +83,6 @@ def test_the_template_is_that_of_the_model_unless_one_is_named():
         "templates": {"own": {"text": TEXT, "chat": False, "system": ""}}, "option_score": "",
         "shots": 0,
     }  # fmt: skip
-
-
-def test_varied_templates_are_those_that_are_used():
-    """A template of one's own and a built-in one; the first level is the base."""
-    options = ProbeOptions(template=TEXT, vary=["template"])
-    (factor,) = factors_of(options, mini_questions())
-    assert factor.levels == ("own", "plain", "chat")
-    factor = Factor("template", ("own", "chat"))
-    prompting = presenter_of(ProbeOptions(template=TEXT), [factor], ())
-    assert list(prompting.templates) == ["own", "chat"]
-    own, chat = replace(prompting, design=FactorialDesign.full([factor])).presentations
-    assert (own.template.text, chat.template) == (TEXT, TEMPLATES["chat"])
 
 
 # Templates by name, as a text, and from files.

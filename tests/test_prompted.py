@@ -202,7 +202,7 @@ def test_few_prompts_are_asked_at_once_and_the_table_stays_the_same(monkeypatch)
     assert choose(prompt_builder, replace(group, asks=()), Counting()).equals(whole.clear())
 
 
-def test_what_is_asked_is_a_table_with_the_answers_as_they_are_shown(reader):
+def test_what_is_asked_is_a_table_with_the_answers_as_they_are_shown():
     """Rows as in the answers table."""
     base = Presentation(template=Template("t", "{question}\n{options}\nAnswer:"), labels="1")
     prompt_builder = PromptBuilder(DESIGN, {}, base)
@@ -218,10 +218,6 @@ def test_what_is_asked_is_a_table_with_the_answers_as_they_are_shown(reader):
         "input": ["Rome and Paris ?\n1. Paris\n2. London\n3. Rome\nAnswer:"],
         "choices": ["1", "2", "3"],
     }  # fmt: skip
-    prompt = prompt_of(Presentation(template=TEMPLATES["chat"]))
-    sent = reader("llama", chat=True).text(prompt)
-    assert sent.startswith("user: Rome and Paris ?") and sent.endswith("assistant: ")
-    assert reader("llama").text(prompt).startswith("Rome and")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 
 import polars as pl
 import pytest
@@ -114,17 +113,6 @@ def test_another_right_object_of_the_subject_is_no_option():
         assert all(len(set(question.options)) == 3 for question in drawn)
         assert all(question.gold in question.options for question in drawn)
     assert peru.gold.text == "Spanish"
-
-
-def test_options_are_drawn_by_the_seed_at_every_position():
-    def drawn(seed):
-        return questions_of_relation(capital(), 2, seed).items
-
-    first, again, other = ([one.options for one in drawn(seed)] for seed in (0, 0, 1))
-    assert first == again != other
-    positions = Counter(one.gold_position for seed in range(100) for one in drawn(seed))
-    # 400 draws at three positions: 133 each, with a standard deviation of 9.4.
-    assert all(95 < positions[at] < 172 for at in range(3))
 
 
 def test_open_questions_are_those_with_one_right_object():

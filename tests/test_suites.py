@@ -12,12 +12,11 @@ from huggingface_hub import constants
 import consilience as cs
 from checks import ScoringFunction, output, refusal, refused
 from conftest import cases, real_data
-from consilience import Suite, load_suite, score, suites
+from consilience import Suite, load_suite, suites
 from consilience.authoring.checks import audit, sizes_of
-from consilience.core.factors import Design, Edge
+from consilience.core.factors import Edge
 from consilience.core.free_text import RULES, match
 from consilience.core.items import Choice, Question
-from consilience.elsewhere.exports import export_prompts
 from consilience.metrics.measure import measure
 from consilience.models.functions import Baseline, Function
 from consilience.options.commands import ProbeOptions
@@ -77,18 +76,6 @@ def test_what_is_wrong_is_named_with_file_and_line(file, content, message, write
     folder = broken(write_suite, file, content)
     refused(message, load_folder, folder)
     assert any(re.search(message, str(problem)) for problem in check_suite(str(folder)))
-
-
-def test_check_and_loading_say_the_same(write_suite):
-    pattern = '{"relation": "capital", "pattern": "[X] has [Y]."}\n'
-    folder = write_suite(facts=FACT + 'nonsense\n{}\n{"relation": 1}\n', patterns=pattern + "[X]\n")
-    problems = list(map(str, check_suite(str(folder))))
-    assert [problem.partition(f"{folder}/")[2].partition(". ")[0] for problem in problems] == [
-        "patterns.jsonl:2: not JSON: Expecting value at column 2.",
-        "facts.jsonl:2: not JSON: Expecting value at column 1.",
-        "facts.jsonl:4, column 'subject': no 'subject'", "facts.jsonl:4, column 'object': no 'object'",
-    ]  # fmt: skip
-    assert refused("", load_folder, folder).splitlines() == problems
 
 
 def test_tables_of_every_format_hold_the_same_facts(write_suite):
@@ -377,17 +364,6 @@ def test_the_oracle_is_right_in_every_language(suite):
     refused("--candidates objects", ask_suite, suite, oracle, whole_vocabulary=True)
 
 
-def test_exported_prompts_and_answers_made_elsewhere(tmp_path):
-    folder = write(tmp_path / "capitals")
-    rows = [*export_prompts(str(folder))][10:]  # Italy
-    prompts = [f"Die Hauptstadt des Landes Italien ist {BLANK}.", f"イタリアの首都は{BLANK}です。"]
-    assert [row["prompt"] for row in rows][2:4] == prompts
-    assert rows[3]["candidates"] == ["パリ", "ベルン", "ローマ"]
-    given = zip(rows, ["Rome", "Rome", "Rom", "ローマ", "Rom"], strict=True)
-    result = score([{"id": row["id"], "answer": answer} for row, answer in given], folder)
-    assert result.answers["answer"].to_list() == ["Rome", "Rome", "Rome", "Rome", "Rom"]
-
-
 def test_questions_in_the_languages_of_the_patterns(suite):
     questions = questions_of_suite(suite, 1)
     italy = questions.items[2]
@@ -417,20 +393,6 @@ def test_questions_in_other_languages_are_the_sentence(tmp_path):
     questions = questions_of_suite(suite, 0)
     assert questions.items[0].paraphrases == {"": ("La capitale di France è ____.",)}
     assert "it are the sentence with its blank" in questions.notes[-1]
-
-
-def test_pairs_by_language(suite):
-    design = suite["capital"].design
-    assert design.parts == {
-        ("language", "en"): ((0, 1),),
-        ("language", "ja"): ((3, 4),),
-        ("language", "en/de"): ((0, 2), (1, 2)),
-        ("language", "en/ja"): ((0, 3), (0, 4), (1, 3), (1, 4)),
-        ("language", "de/ja"): ((2, 3), (2, 4)),
-    }
-    assert design.languages == {"en": (0, 1), "de": (2,), "ja": (3, 4)}
-    only = Design.of_patterns(suite["capital"].patterns[:2], {})
-    assert (only.parts, only.languages) == ({}, {})
 
 
 def test_a_choice_of_languages(suite):

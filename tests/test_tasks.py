@@ -57,11 +57,7 @@ def test_the_named_tasks():
     assert TASKS["stsb"].threshold == 3.0
 
 
-def test_the_text_that_t5_was_trained_on():
-    """Fields in alphabetical order, so MNLI's hypothesis comes first; the guide has all tasks."""
-    form = t5_original(TextPair("0", "a", "b", ""), load_task("mnli"))
-    assert texts(form) == ["hypothesis: b", "premise: a"]
-    assert texts(PERTURBATIONS["signal"].rewrite(form)) == ["[hypothesis] b", "[premise] a"]
+def test_a_task_of_other_papers_has_no_text_form_of_t5():
     for name in TASKS.keys() - set(CALUM):
         message = f"the task '{name}' has no text form of T5"
         refused(message, t5_original, TextPair("0", "a", "b", ""), load_task(name))
@@ -257,37 +253,19 @@ def test_the_hub_without_its_library_and_a_file_that_is_not_there(monkeypatch, t
     refused(r"none\.tsv: no such file.*hub:validation", read_pairs, missing, load_task("rte"))
 
 
-@pytest.fixture
-def write_dataset(tmp_path, monkeypatch, write_task):
-    """Write a folder as the datasets library does, and the task that reads it."""
-    datasets = pytest.importorskip("datasets")
+def test_a_folder_as_the_hub_has_them(write_task, tmp_path, monkeypatch):
+    """``hub`` is the task's validation set. ``test_questions`` has columns with names of labels."""
+    pytest.importorskip("datasets")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-
-    def write(label, labels, split="validation"):
-        columns = {"idx": "int32", "satz1": "string", "satz2": "string"}
-        features = {name: datasets.Value(kind) for name, kind in columns.items()}
-        rows = [{"idx": 5 + n, "satz1": "a", "satz2": "b", "label": each} for n, each in enumerate(labels)]  # fmt: skip
-        found = datasets.Dataset.from_list(rows, datasets.Features(features | {"label": label}))
-        found.to_parquet(tmp_path / "folder" / f"{split}.parquet")
-        return load_task(write_task(labels=list(THREE), hub=[str(tmp_path / "folder")]))
-
-    return write
-
-
-def test_a_folder_as_the_hub_has_them(write_dataset, tmp_path):
-    """The dataset's own order of labels counts; -1 is no label."""
-    datasets = pytest.importorskip("datasets")
-    task = write_dataset(datasets.ClassLabel(names=NAMES), [0, 1, 2, -1])
-    found = read_pairs("hub:validation", task)
-    words = ["contradiction", "entailment", "neutral"]
-    assert items(found) == [(str(5 + n), "a", "b", word) for n, word in enumerate(words)]
-    assert found.notes == ("hub:validation: 1 of 4 pairs have no label and are left out",)
-    assert read_pairs("hub", task).items == found.items, "the task's validation set"
-    file = read_pairs(str(tmp_path / "folder" / "validation.parquet"), task)
-    assert file.items == found.items, "the file alone says the same"
+    (tmp_path / "folder").mkdir()
+    rows = {"idx": [5, 6], "satz1": ["a", "a"], "satz2": ["b", "b"], "label": [0, -1]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "folder" / "validation.parquet")
+    task = load_task(write_task(hub=[str(tmp_path / "folder")]))
+    for source in ("hub:validation", "hub"):
+        found = read_pairs(source, task)
+        assert items(found) == [("5", "a", "b", "anders")]
+        assert found.notes == (f"{source}: 1 of 2 pairs have no label and are left out",)
     refused(r"folder, split 'test': cannot be loaded: .*\]\. C", read_pairs, "hub:test", task)
-    task = write_dataset(datasets.Value("int64"), [2, 0])  # without names
-    assert [each.label for each in read_pairs("hub", task).items] == ["contradiction", "entailment"]
     for hub in (("nyu-mll/glue", "rte"), (str(tmp_path / "none"),)):
         message = "cannot be loaded: .*Check the network"
         refused(message, read_pairs, "hub", replace(task, hub=hub))

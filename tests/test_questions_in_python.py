@@ -94,27 +94,6 @@ def test_a_value_a_frame_and_a_file_are_the_same_questions(tmp_path, questions):
     assert (tmp_path / "run" / "answers" / "0.parquet").stat().st_mtime_ns == before
 
 
-def test_answers_to_questions_are_scored_and_compared(result, questions, tmp_path):
-    """Answers as texts, in a frame with all that is needed; the result is a run as any other."""
-    options = {one.item: [option.text for option in one.options] for one in questions.items}
-    rows = result.answers.filter(
-        pl.col("order").is_in(["ABC", "BCA"])
-    )  # those of several questions
-    rows = rows.select("group", "item", "gold", "answer", "paraphrase", "order").to_dicts()
-    scored = cs.score(pd.DataFrame([row | {"options": options[row["item"]]} for row in rows]))
-    assert micro(scored, "accuracy") == micro(result, "accuracy")
-    for one in (scored, result):
-        by_factor = cs.analyze_factors(one).tables["consistency"].select("factor", "value").rows()
-        assert by_factor == [("paraphrase", 1.0), ("order", 0.0)]
-    assert scored.report(tmp_path / "page.html").is_file()
-    assert repr(cs.open_run(result)) == repr(result)
-    oracle = cs.evaluate(questions, "baseline:oracle")
-    for one in (scored, result):
-        table = cs.compare(one, oracle).to_polars()
-        row = table.filter(metric="consistency", over="all", level="order")
-        assert row["difference"].item() == 1
-
-
 def micro(result, metric, level=""):
     return result.metrics.filter(over="all", metric=metric, level=level)["value"].item()
 

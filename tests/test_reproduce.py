@@ -146,10 +146,6 @@ def test_the_command_shows_and_writes_and_says_what_it_calls(consilience, made, 
     written = pl.read_csv(printed, schema_overrides=BESIDE_SCHEMA)
     assert written.columns == [*BESIDE_SCHEMA]
     assert written["verdict"].to_list() == ["same", *["not measured"] * 3, "same"]
-    markdown = output(consilience, *arguments, "--format", "md")
-    assert markdown.endswith("\n\n* a \\*note\\* of the recipe\n* A dash means undefined.\n")
-    lines = output(consilience, *arguments, "--format", "latex").splitlines()
-    assert r"\begin{tabular}{lrrr}" in lines and r"\par\small a *note* of the recipe" in lines
     document = json.loads(consilience(*arguments, "--json")[1])
     assert document["run"]["commands"] == COMMANDS
     assert [row["ours"] for row in document["numbers"][:2]] == [50.0, None]

@@ -1,7 +1,7 @@
 """Memory and time grow with the answers; what is summed sparse is what is summed in full."""
 
 import tracemalloc
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,6 @@ from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.analysis import patterns as of_patterns
 from consilience.analysis.patterns import pair_table, pattern_table
 from consilience.metrics.differences import compare
-from consilience.metrics.measure import CheckedAnswers
 
 
 def asked(facts, patterns=4, words=0, missing=0.0, seed=0, each=1):
@@ -73,15 +72,3 @@ def test_many_patterns_are_counted_without_an_array_of_their_pairs(monkeypatch, 
         assert np.allclose(ours, plain, rtol=1e-9, atol=1e-12, equal_nan=True)
     with_base = pair_table(answers, suite, "strict")
     assert with_base.drop("p_holm").equals(pairs.filter(first=0).drop("p_holm"))
-
-
-def test_a_kind_of_every_pair_needs_no_array_of_pairs():
-    """The only factor of a group differs between every two variants."""
-    suite, answers = asked(8, 12, 3, 0.3, seed=3)
-    (relation,), pairs = suite.relations, list(combinations(range(12), 2))
-    whole = CheckedAnswers(answers, suite).views(relation, "strict")["pairs"]
-    plain = whole.only_pairs(pairs)
-    every, fewer = whole.only_pairs(pairs), whole.only_pairs(pairs[1:])
-    assert every.compared is plain.compared is None and len(fewer.compared) == 65
-    for name in ("n_both", "n_same"):
-        assert (getattr(every, name) == getattr(plain, name)).all()

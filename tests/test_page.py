@@ -198,7 +198,7 @@ def test_the_order_of_the_page_is_the_result_then_all_questions_then_details(
         text_of_two.index(mark)
         for mark in ('class="verdict"', 'class="cautions"', '"In percent"', 'id="questions"',
                      '<details id="details">', *(f"<h2>{name}</h2>" for name in (
-                         "Factors", "Relations", "Differences", "Examples", "Cautions", "Repeat")))
+                         "Relations", "Differences", "Cautions", "Repeat")))
     ]  # fmt: skip
     assert places == sorted(places)
     assert text_of_two.count("<li>") > 3 and text_of_two.index("SHA-256") > places[-1]
@@ -302,18 +302,15 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     """Three of twelve labels change, then one: C_R 75.0 and 91.7, and 16.7 points between."""
     first = pair_run(tmp_path / "one", {1, 4, 6})
     second = pair_run(tmp_path / "two", {1})
-    files = ["--tables", tmp_path / "tables", "--figures", tmp_path / "figures"]
     specs = [f"one={first}", f"two={second}"]
-    html = page_of(*specs, "--out", tmp_path / "page.html", *files)
+    figures = ["--figures", tmp_path / "figures"]
+    html = page_of(*specs, "--out", tmp_path / "page.html", *figures)
     differences = html.rows("rte: two minus one, in percent and points")["Consistency C_R"]
     assert [of.partition("\n")[0] for of in differences[1:4]] == ["75.0", "91.7", "+16.7"]
-    assert "<i>a</i>" in html.text and "All runs: two items were truncated" in html.text
+    assert "All runs: two items were truncated" in html.text
     assert not html.all("i")
     assert html.text.count("not known: run.json has the settings") == 2
-    tables = tmp_path / "tables"
-    lines = (tables / "numbers.md").read_text().splitlines()
-    assert "* All runs: two items were truncated" in lines
-    assert any(line.startswith("| two | 100.0 | 73.5 to 100.0 | 95.8 |") for line in lines), lines
+    assert html.rows("In percent")["two"][1:3] == ["100.0\n73.5 to 100.0", "95.8\n84.2 to 99.0"]
     assert "reverse" in (tmp_path / "figures" / "forms.svg").read_text()
 
 
@@ -373,11 +370,11 @@ def test_prompts_of_one_question_keep_it_and_those_of_several_lose_what_they_sha
 # -- files ----------------------------------------------------------------------------------------
 
 
-def test_figures_and_tables_are_whole_files(copied, tmp_path):
+def test_figures_are_whole_files(copied, tmp_path):
     """No label is truncated."""
-    run, figures, tables = copied("random"), tmp_path / "figures", tmp_path / "tables"
+    run, figures = copied("random"), tmp_path / "figures"
     change_record(run, warnings=["mind the gap"])
-    out = run_command("report", run, "--figures", figures, "--tables", tables, "--json")[1]
+    out = run_command("report", run, "--figures", figures, "--json")[1]
     document = json.loads(out)
     assert all(Path(file).is_file() for file in document["files"])
     assert {file.name for file in figures.iterdir()} == {"relations.svg"}
@@ -390,14 +387,7 @@ def test_figures_and_tables_are_whole_files(copied, tmp_path):
     relations = " ".join(drawn["relations"])
     assert "expected by chance" in drawn["relations"]
     assert all(label.split()[0][:20] in relations for label in HOSTILE[:3])
-    rows = pl.read_csv(tables / "relations.csv")
-    assert rows["id"].to_list() == ["B", "A", "C"], "the worst first"
-    assert rows["Consistency"].to_list()[1:] == pytest.approx([100 / 3] * 2)
-    assert {"Consistency low", "Consistency high", "facts"} <= {*rows.columns}
     assert "mind the gap" in document["warnings"]
-    for name in ("relations", "factors"):
-        text = (tables / f"{name}.tex").read_text()
-        assert "\\toprule" in text and "\\small mind the gap\n" in text and "{tab:" + name in text
 
 
 @pytest.mark.parametrize(("arguments", "message"), cases("report_bad"))

@@ -150,7 +150,6 @@ def write_report(
     out: declared.Page = None,
     figures: Annotated[OptionalPath, Option(
         "Write the figures to this folder, as SVG.", "DIR")] = None,
-    tables: declared.Tables = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Make one page on a run, or on several side by side.
@@ -159,7 +158,7 @@ def write_report(
     network (docs/report.md).
     """
     from consilience.results import reporting
-    return reporting.report(runs, out, figures, tables, progress=progress)
+    return reporting.report(runs, out, figures, progress=progress)
 
 
 @program.command("publish", "publish runs/bert --format eee --model-id google-bert/bert")

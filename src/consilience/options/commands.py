@@ -93,8 +93,6 @@ StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md)
 RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]
 Page = Annotated[OptionalPath, Option(
     "Write the page to this file [default: report.html in the folder].", "FILE", "-o")]
-Tables = Annotated[OptionalPath, Option(
-    "Write the tables to this folder: CSV, Markdown, LaTeX.", "DIR")]
 """Types of options that several commands have; ``Annotated[Groups, {"is_rare": True}]`` replaces
 facts of one."""
 @dataclass(frozen=True, kw_only=True)

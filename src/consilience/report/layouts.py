@@ -105,35 +105,24 @@ POINTS = Column("difference", "points", "diff.")
 P_HOLM = Column("p (Holm)", "p")
 DIFFERENCE: Columns = {"difference": replace(POINTS, bounds=LOW_HIGH)}
 
-MEANS: Columns = {
-    "metric": Column("metric"), "mean": Column("mean±std", "share", bounds=LOW_HIGH),
-    "value": Column("value", "share", bounds=LOW_HIGH), "n": Column("relations", "count"),
-    "pooled": Column("pooled", "share"), "counted": Column("counted", "count"),
-    "left_out": Column("left out", "count"),
+NUMBERS: Columns = {
+    "metric": Column("metric"), "value": Column("value", "share", bounds=LOW_HIGH),
+    "n": Column("counted", "count"), "n_excluded": Column("left out", "count"),
 }  # fmt: skip
-"""Means over relations or annotators, or values of a task, and what they count."""
 
 
 def metrics_table(rows: pl.DataFrame, title: str, over: str = "") -> Table:
-    """A row a number (``METRICS_SCHEMA``): of means over groups with that of all items beside it.
+    """A row a number (``METRICS_SCHEMA``), with the standard deviation of a mean over groups.
 
-    Noise floor: answers of a sample that changed when nothing about the question did. Several
-    groups have a block each.
+    Where there are such means, all other rows but the noise floor are left out. Several groups have
+    a block each.
     """
-    pooled = {(of["metric"], of["kind"], of["level"]): of for of in rows.to_dicts()
-              if of["over"] == "all"}  # fmt: skip
-    means, lines = rows.filter(over="mean"), list[dict[str, Any]]()
-    own = pl.concat([means, rows.filter(metric=NOISE_FLOOR)]) if means.height else rows
-    for row in own.to_dicts():
-        line: dict[str, Any] = {"metric": number_label(row)}
-        of_all, key = row, "value"
-        if means.height:
-            key, of_all = "mean", pooled.get((row["metric"], row["kind"], row["level"]), row)
-            line |= {"n": row["n"], "pooled": of_all["value"]}
-        line[key] = Cell(row["value"], row["std"], row["low"], row["high"])
-        lines.append(line | {"counted": of_all["n"], "left_out": of_all["n_excluded"]})
-    blocks = own["group"].to_list() if own["group"].n_unique() > 1 else []
-    return frame_table(lines, title, MEANS, blocks=blocks, over=over)
+    if "mean" in rows["over"]:
+        rows = rows.filter((pl.col("over") == "mean") | (pl.col("metric") == NOISE_FLOOR))
+    lines = [row | {"metric": number_label(row), "value": Cell(row["value"], row["std"])}
+             for row in rows.to_dicts()]  # fmt: skip
+    blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
+    return frame_table(lines, title, NUMBERS, blocks=blocks, over=over)
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
@@ -141,40 +130,32 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 
     Consistency is determinism of relations with several right answers, whose label says so.
     """
-    of_groups, word = metrics.filter(over="group", kind="whole"), suite.words.group
-    cells: dict[str, dict[str, Any]] = {}
-    for row in of_groups.to_dicts():
+    word, rows = suite.words.group, dict[str, dict[str, Any]]()
+    for row in metrics.filter(over="group", kind="whole").to_dicts():
+        group = suite.relation(row["group"])
+        label = f"{group.label}{' (determinism)' * (group.cardinality == 'N-M')}"
+        line = rows.setdefault(group.id, {"label": label, "id": group.id})
         name = DESCRIPTIONS[row["metric"]].alias_of or row["metric"]
-        cells.setdefault(row["group"], {})[name] = Cell(
-            row["value"], low=row["low"], high=row["high"]
-        )
-    measured = {name for of in cells.values() for name in of}
-    names = [name for name in dict.fromkeys([*HEADLINES, *main_metrics()]) if name in measured]
-    counts = of_groups.filter(metric="accuracy").select("group", "n", "n_excluded").rows()
-    items = {of: {"items": n, "left_out": rest or ""} for of, n, rest in counts}
-    rows: list[dict[str, Any]] = [
-        {**cells[of.id], **items.get(of.id, {}), "id": of.id,
-         "label": f"{of.label}{' (determinism)' * (of.cardinality == 'N-M')}"}
-        for of in suite.relations if of.id in cells
-    ]  # fmt: skip
-    rank = [row.get("consistency", Cell()).number for row in rows]
-    order = sorted(range(len(rows)), key=lambda at: (rank[at] is None, rank[at]))
+        line[name] = Cell(row["value"], low=row["low"], high=row["high"])
+        if name == "accuracy":
+            line |= {"items": row["n"], "left_out": row["n_excluded"] or ""}
+    ranks = {of: line.get("consistency", Cell()).number for of, line in rows.items()}
+    order = sorted(rows, key=lambda of: (ranks[of] is None, ranks[of]))
     columns: Columns = {
         "label": Column(word),
         **({"id": Column("id")} if any(of.label != of.id for of in suite.relations) else {}),
-        **{name: metric_column(name) for name in names},
+        **{name: metric_column(name) for name in [*HEADLINES, *main_metrics()]},
         "items": Column(f"{suite.words.item}s", "count"),
         "left_out": Column("left out", "count"),
     }
     title, over = f"{suite.name}: each {word}, in percent", suite.words.clusters
-    return frame_table([rows[at] for at in order], title, columns, over=over)
+    return frame_table([rows[of] for of in order], title, columns, over=over)
 
 
 def language_rows(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The headline numbers of each language, then of each two; nothing of one language."""
+    """The headline numbers of each language and of each two; nothing of one language."""
     is_shown = pl.col("metric").is_in([*HEADLINES]) & (pl.col("over") != "group")
-    is_pair = pl.col("level").str.contains("/")
-    return metrics.filter(is_shown, kind="language").sort(is_pair, maintain_order=True)
+    return metrics.filter(is_shown, kind="language")
 
 
 def form_rows(rows: pl.DataFrame) -> pl.DataFrame:
@@ -476,7 +457,7 @@ PATTERN_NOTE = (
 )
 
 EDITS: Columns = {
-    "kind": Column("edit"), "run": Column("run"), "with_it": Column("with it", "share"),
+    "kind": Column("edit"), "with_it": Column("with it", "share"),
     "without_it": Column("without", "share"), **DIFFERENCE, "p_holm": P_HOLM,
     "relations": Column("relations", "count"), "pairs": Column("pairs", "count"),
 }  # fmt: skip
@@ -708,11 +689,7 @@ def effects_tables(effects: pl.DataFrame) -> Iterator[Table]:
         "p (Holm): adjusted over the rows of all tables with the same test. * .05 ** .01 *** .001",
     ]
     for (first, second), rows in effects.group_by(["first", "second"], maintain_order=True):
-        names = [symbol_of(*key) for key in rows.select("metric", "level").iter_rows()]
-        named = [
-            {"name": "" if name == above else name, **row}
-            for name, above, row in zip(names, ["", *names], rows.to_dicts(), strict=False)
-        ]
+        named = [{"name": symbol_of(of["metric"], of["level"]), **of} for of in rows.to_dicts()]
         title = f"{first} against {second}: difference of the means, in points"
         columns: Columns = {
             "name": Column(""),

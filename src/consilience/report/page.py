@@ -14,15 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import KINDS, changed_answers, examples, violated_examples
+from consilience.analysis.examples import violated_examples
 from consilience.analysis.factor_effects import FactorTables, factors_of
-from consilience.analysis.patterns import (
-    annotated_kinds,
-    edit_table,
-    pair_table,
-    pattern_table,
-    with_changes,
-)
 from consilience.core.errors import By
 from consilience.core.factors import Kind
 from consilience.core.schemas import NOISE_FLOOR
@@ -51,8 +44,7 @@ from consilience.runs.run import Run, command_of
 from consilience.types import Suite
 
 NAMED = 3  # sentences and tasks in the verdict
-EACH = 3  # examples of a kind
-MOST_EXAMPLES = 12  # labels that changed, with their texts
+EACH = 3  # violated expectations of a kind
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
 
@@ -77,17 +69,6 @@ class Page:
     def figures(self) -> list[charts.Chart]:
         parts = (of for parts in self.details.values() for of in parts)
         return [of for of in parts if isinstance(of, charts.Chart)]
-
-    @property
-    def tables(self) -> dict[str, Table]:
-        """The tables by names for files: that of their section, with a number from the second."""
-        named: dict[str, Table] = {}
-        for heading, parts in {"Numbers": self.numbers, **self.details}.items():
-            tables = [part for part in parts if isinstance(part, Table)]
-            for at, table in enumerate(tables, 1):
-                name = heading.lower().replace(" ", "-")
-                named[name if at == 1 else f"{name}-{at}"] = table
-        return named
 
 
 def render(page: Page) -> str:
@@ -165,7 +146,7 @@ def report_page(
         "Factors": _factors(runs),
         f"{suite.words.group.capitalize()}s": _groups(runs),
         "Differences": _differences(suite, compared, flips, found),
-        "Examples": _examples(runs),
+        "Expectations": _violations(runs),
         "Cautions": [cautions] if cautions else [],
         "Repeat": repeat([(run.name, run.run.record) for run in runs]),
     }
@@ -254,7 +235,7 @@ def _figure(runs: Sequence[RunView], what: str, kind: Kind) -> Iterator[charts.C
 
 
 def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
-    """What each factor, language, edit or form changes; nothing where nothing varies."""
+    """What each factor, language or form changes; nothing where nothing varies."""
     words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
     if views:
         yield [*layouts.factor_verdict(views), *layouts.view_notes(views)]
@@ -265,29 +246,13 @@ def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
         if (rows := layouts.language_rows(run.metrics)).height:
             title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
             yield layouts.metrics_table(rows, title, words.units)
-    edits = list[pl.DataFrame]()
-    for run in runs if words.has_means else ():
-        kinds = annotated_kinds(run.suite)
-        costs = edit_table(run.answers, run.suite, run.suite.protocol, kinds)
-        edits += [costs.with_columns(run=pl.lit(run.name))] * (costs.height > 0)
-    if edits:
-        rows = pl.concat(edits)
-        title = "Consistency of pairs of patterns with and without the edit, means over relations"
-        shown = rows if len(runs) > 1 else rows.drop("run")
-        yield frame_table(shown, title, layouts.EDITS, over=f"{words.group}s")
 
 
 def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The numbers of each group, and the patterns that cost consistency."""
+    """The numbers of each group."""
     suite, words = runs[0].suite, runs[0].suite.words
     if words.over != "group":
         yield from _figure(runs, words.group, "whole")
-    for run in runs if words.has_means else ():
-        pairs = pair_table(run.answers, suite, suite.protocol)
-        rows = with_changes(pattern_table(run.answers, suite, suite.protocol), pairs)
-        if not rows.drop_nans("agreement").is_empty():
-            named = rows.with_columns(pl.col("group").replace(suite.group_names))
-            yield of_run(run.name, runs) + " ".join(layouts.pattern_verdict(named, words))
     for run in runs:
         rows = run.metrics.filter(pl.col("metric").is_in(headline_metrics(aliases=True)))
         title = f"{of_run(run.name, runs)}Each {words.group}, in percent"
@@ -314,27 +279,15 @@ def _differences(
     if flips and flips[1].height:
         yield layouts.flip_verdict(flips[0], suite)
         yield layouts.flip_table(flips[0], suite)
-        yield layouts.flipped_table(flips[1], suite)
 
 
-def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The most informative items of each kind, labels that changed, and violations."""
-    suite = runs[0].suite
+def _violations(runs: Sequence[RunView]) -> Iterator[Part]:
+    """Examples of violated expectations."""
     for run in runs:
-        lead, texts = of_run(run.name, runs), run.run.texts()
-        if suite.words.over == "group":
-            changed = changed_answers(run.run.queries, run.answers.answers, suite)
-            if changed.height:
-                title = f"{lead}Labels that changed, the most confident first"
-                yield layouts.changed_answers_table(changed, MOST_EXAMPLES, title)
-            continue
-        for kind, chosen in examples(run.answers, suite, [*KINDS], EACH, texts).items():
-            if chosen:
-                yield layouts.example_table(chosen, lead + KINDS[kind][0])
         if instances := run.answers.instances:
-            sent = {key[1:]: text for key, text in texts.items()}
-            violated = violated_examples(instances, sent, EACH)
-            yield layouts.violation_table(violated, f"{lead}Violated expectations")
+            sent = {key[1:]: text for key, text in run.run.texts().items()}
+            title = f"{of_run(run.name, runs)}Violated expectations"
+            yield layouts.violation_table(violated_examples(instances, sent, EACH), title)
 
 
 def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:

@@ -6,8 +6,9 @@ import gzip
 import json
 import re
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from os.path import commonprefix
 from typing import Any
 
@@ -30,19 +31,9 @@ WRITTEN = ("text", "excluded", "error")  # Columns that not every answers table 
 Prompt = tuple[list[str], int, int]  # Its lines, and ``_options``
 
 
-class Numbers(dict[Any, int]):
+def numbers_of_values() -> defaultdict[Any, int]:
     """The number of each value, in the order in which they were first asked for."""
-
-    def __missing__(self, value: Any) -> int:
-        self[value] = len(self)
-        return self[value]
-
-
-class Texts(Numbers):
-    """Numbers of texts, each ``visible``."""
-
-    def __missing__(self, value: str) -> int:
-        return super().__missing__(value) if value == (shown := visible(value)) else self[shown]
+    return defaultdict(count().__next__)
 
 
 def packed(data: Mapping[str, Any]) -> str:
@@ -68,7 +59,7 @@ def question_data(
     ``runs``: the answers tables by the names of the runs, of the same items in the variants of
     ``suite``. ``queries``: what was asked (``QUERIES_SCHEMA``).
     """
-    texts, sent, replies = Texts(), Numbers(), Numbers()
+    texts, sent, replies = (numbers_of_values() for _ in range(3))
     places = {
         group.id: {name: at for at, name in reversed([*enumerate(group.design.variants)])}
         for group in suite
@@ -126,7 +117,7 @@ def question_data(
         "items": [*items.values()],
         "prompts": [*sent],
         "replies": [*replies],
-        "texts": [*texts],
+        "texts": [*map(visible, texts)],
     }  # fmt: skip
 
 
@@ -170,7 +161,7 @@ def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     factors: dict[str, dict[str, int]] = {}
     for name, levels in chain.from_iterable(group.design.levels.items() for group in suite):
         for level in levels:
-            factors.setdefault(name, Numbers())[level]
+            factors.setdefault(name, numbers_of_values())[level]
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
 
 

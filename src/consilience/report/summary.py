@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -129,8 +130,9 @@ def summarize(
 
     ``baseline``: its metrics table. ``asked``: by default every item in every variant.
     """
-    values = {_key_of(row): row for row in legible(metrics).to_dicts()}
-    majority = {_key_of(row): row["value"] for row in baseline.to_dicts()}
+    key_of = itemgetter(*KEY)
+    values: Values = {key_of(row): row for row in legible(metrics).to_dicts()}
+    majority: Mapping[Key, float] = {key_of(row): row["value"] for row in baseline.to_dicts()}
     groups = [group for group in suite.relations if _of_group("accuracy", group.id) in values]
     words = suite.words
     some = " where several" * any(low == 1 < high for low, high in (asked or {}).values())
@@ -186,11 +188,6 @@ def over_phrasings(rows: pl.DataFrame, suite: Suite) -> str:
         low, high = (number_text(of, "points" if is_difference else "share") for of in bounds)
         intervals.append(f"{what}{label_of(row['metric']).lower()} {low} to {high} {unit}")
     return f"With other phrasings (95 % CI): {', '.join(intervals)}." if intervals else ""
-
-
-def _key_of(row: Mapping[str, Any]) -> Key:
-    metric, over, group, kind, level = (row[name] for name in KEY)
-    return metric, over, group, kind, level
 
 
 def _of_group(metric: str, group: str) -> Key:

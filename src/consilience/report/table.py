@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import zip_longest
-from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ from rich.text import Text
 from consilience.core.provenance import git_revision, versions
 from consilience.core.text import counted, visible
 from consilience.files.rows import as_pandas
-from consilience.files.write import write_whole
 from consilience.metrics.measure import FEWEST
 from consilience.report.cautions import SHOWN
 
@@ -381,10 +379,10 @@ def as_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_latex(table: Table, name: str = "") -> str:
+def as_latex(table: Table) -> str:
     """A table with booktabs' rules; a block has a row of its own and a rule before it.
 
-    Notes are small below the table. ``name``: of its label; no label without one.
+    Notes are small below the table.
     """
     table = as_text(table)
 
@@ -404,7 +402,6 @@ def as_latex(table: Table, name: str = "") -> str:
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(table.title)}}}",
-        *[rf"\label{{tab:{name}}}"] * bool(name),
         rf"\begin{{tabular}}{{{''.join('lr'[c.is_number] for c in table.columns)}}}",
         r"\toprule",
         line(_latex(column.heading) for column in table.columns),
@@ -420,15 +417,6 @@ def as_latex(table: Table, name: str = "") -> str:
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\small {_latex(note)}" for note in all_notes(table)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def save_table(table: Table, folder: Path, name: str) -> list[Path]:
-    """``folder/name`` in all three formats."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
-    for suffix, text in texts.items():
-        write_whole(folder / f"{name}.{suffix}", text.encode())
-    return [folder / f"{name}.{suffix}" for suffix in texts]
 
 
 _LATEX = {

@@ -19,8 +19,7 @@ from consilience.probing import CountedRun, count_run, counted_by, notes_on
 from consilience.report import charts
 from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
-from consilience.report.summary import Summary
-from consilience.report.table import Displayed, Output, record_of, save_table
+from consilience.report.table import Displayed, Output, record_of
 from consilience.results import comparing
 from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
@@ -31,30 +30,22 @@ def report(
     paths: Sequence[str],
     out: Path | None = None,
     figures: Path | None = None,
-    folder: Path | None = None,
     protocol: Protocol | None = None,
     progress: Progress = SILENT,
 ) -> Output:
     """Write one page on one run, or on several with the first as the reference."""
     runs = open_runs(paths)
     file = _page_of(runs, out)
-    for made in filter(None, (figures, folder)):
-        made.mkdir(parents=True, exist_ok=True)
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
     suite = counted_by(runs[0], protocol)
     with progress.steps("counting", len(runs), "tables") as advance:
-        page, first = _measured(runs, suite, advance)
-    _, _, sizes = first.title.partition(f" on {suite.name}")
-    about = suite.name + sizes  # the sizes and the protocol
+        page = _measured(runs, suite, advance)
     written = [file]
     if figures:
         for figure in page.figures:
             written.append(figures / f"{figure.name}.svg")
             figure.save(written[-1])
-    if folder:
-        for name, table in page.tables.items():
-            notes = [*table.notes, *page.cautions]
-            titled = replace(table, title=f"{table.title}; {about}", notes=notes)
-            written += save_table(titled, folder, name)
     write_whole(file, render(page).encode())
     paths = [*map(str, written)]
     record = record_of(runs=[run.where for run in runs])
@@ -77,8 +68,8 @@ def _page_of(runs: Sequence[Run], file: Path | None) -> Path:
     return file
 
 
-def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> tuple[Page, Summary]:
-    """The page, of several runs on what all of them were asked, and the summary of the first."""
+def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> Page:
+    """The page, of several runs on what all of them were asked."""
     notes: list[str] = []
     compared, flips, asked = None, None, {runs[0].label: CheckedAnswers(runs[0].answers, suite)}
     of_all = asked
@@ -99,7 +90,7 @@ def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> tuple[Page
         advance(1)
     tables = {label: one.answers for label, one in asked.items()}
     questions = question_data(tables, suite, runs[0].queries)
-    return report_page(views, compared, notes, flips, questions), views[0].summary
+    return report_page(views, compared, notes, flips, questions)
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)

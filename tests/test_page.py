@@ -155,8 +155,7 @@ def test_a_run_in_one_variant_says_that_nothing_can_disagree(write_suite, consil
 
 
 def test_what_came_from_data_stays_text(html_of_two):
-    for text in (*HOSTILE[:3], "{{ 7 * 7 }} {% raw %}"):
-        assert text in html_of_two.text
+    assert all(text in html_of_two.text for text in HOSTILE[:3])
     assert not html_of_two.all("img") and len(html_of_two.all("script")) == 2
     assert not any("onerror" in attributes for _, attributes in html_of_two.elements)
 
@@ -310,7 +309,7 @@ def test_runs_on_sentence_pairs_are_reported_with_their_differences(tmp_path):
     assert "All runs: two items were truncated" in html.text
     assert not html.all("i")
     assert html.text.count("not known: run.json has the settings") == 2
-    assert html.rows("In percent")["two"][1:3] == ["100.0\n73.5 to 100.0", "95.8\n84.2 to 99.0"]
+    assert html.rows("In percent")["two"][1:3] == ["100.0\n73.5 to 100.0", "95.8\n69.8 to 99.6"]
     assert "reverse" in (tmp_path / "figures" / "forms.svg").read_text()
 
 
@@ -340,9 +339,8 @@ def test_comparisons_and_examples_are_in_the_words_of_questions(consilience, qui
     html = page_of(quiz, "--out", tmp_path / "page.html")
     page = html.text.partition("Repeat")[0]
     assert not re.search(r"\brelation|\bpattern|\bfacts?\b|strict", page)
-    headings = [heading for table in html.tables.values() for heading in table[0]]
-    assert "right answer" in headings and "gold" not in headings
     out = output(consilience, "analyze", "examples", quiz, "--examples", "1")
+    assert "right answer" in out and "gold" not in out
     assert re.findall("Question: one\\? / A. (yes|no|maybe) / B. ", out) == ["yes", "no", "maybe"]
     outs = [
         output(consilience, "score", quiz, "--format", "latex", *more)
@@ -438,8 +436,7 @@ def test_a_page_of_every_part():
     blocks = Table("T", columns, rows, blocks=["a", "a", "b"])
     numbers = dict.fromkeys(("value", "low", "high", "chance"), 0.5)
     chart = interval_chart(pl.DataFrame([{"run": hostile[:-1], "name": "x", **numbers}]), hostile)
-    parts = [table, blocks, {"a": "<b>"}, hostile, "cmd <x>", ["p"],
-             chart]  # fmt: skip
+    parts = [table, blocks, {"a": "<b>"}, hostile, HOSTILE[3], ["p"], chart]
     text = render(Page("t", "s", ["So."], {"One": parts, "None": []}, ["c"]))
     html = Html(text)
     assert html.tables["a & b"] == [["name", "n"], ["x", "1.0"], ["y", "-"]]
@@ -447,7 +444,7 @@ def test_a_page_of_every_part():
         ["factor", "value", "other"], ["a"], ["order", "1\n0 to 2", ""], ["order", "3", "-"],
         ["b"], ["", "4", ""],
     ]  # fmt: skip
-    for shown in ("<b>", "cmd <x>", "So.", "Made by consilience.", "a\ufffd[2Jb\ufffdc\ufffd"):
+    for shown in ("<b>", HOSTILE[3], "So.", "Made by consilience.", "a\ufffd[2Jb\ufffdc\ufffd"):
         assert shown in html.text
     assert not re.search("[\x1b\u202e\udcff]", text) and "None" not in html.text
     assert len(html.all("script")) == 1

@@ -269,48 +269,32 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
 
 def chosen_rows(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> pl.DataFrame:
     """The rows that ``by`` shows, by later run, with the ``label`` of headline numbers."""
-    over, kind, metric = pl.col("over"), pl.col("kind"), pl.col("metric")
+    over, metric, run = pl.col("over"), pl.col("metric"), pl.col("second").rle_id()
     is_known = pl.any_horizontal(pl.col("first_value", "second_value").is_not_nan())
     rows = legible(compared).filter(is_known, metric != NO_OPTION)
-    of_rows = [*rows.select(KEY).iter_rows()]
-    labels = {key: label for key, label, _ in headlines(suite, {*of_rows})}
+    keys = [*rows.select(KEY).iter_rows()]
+    labels = {key: label for key, label, _ in headlines(suite, {*keys})}
     places = {key: at for at, key in enumerate(labels)}
     rows = rows.with_columns(
-        label=pl.Series(map(labels.get, of_rows), dtype=pl.String),
-        place=pl.Series(map(places.get, of_rows), dtype=pl.Int64),
+        label=pl.Series(map(labels.get, keys), dtype=pl.String),
+        place=pl.Series(map(places.get, keys), dtype=pl.Int64),
     )
-    metrics, is_headline = [*dict.fromkeys(key[0] for key in labels)], over == suite.words.over
+    metrics, of_all = [*dict.fromkeys(of for of, *_ in labels)], rows.filter(over=suite.words.over)
     match by:
         case None:
-            rows = rows.drop_nulls("place")
+            return rows.drop_nulls("place").sort(run, "place")
         case "metric":
-            rows = rows.filter(is_headline, kind="whole")
-            metrics = rows["metric"].unique(maintain_order=True).to_list()
+            return of_all.filter(kind="whole")
         case "group":
-            rows = rows.filter(kind="whole")
-        case "form":
-            rows = form_rows(rows) if "form" in rows["kind"] else rows.clear()
+            order = metric.cast(pl.Enum(metrics)), over != "group", over
+            rows = rows.filter(metric.is_in(metrics), kind="whole")
+            return rows.sort(run, *order, maintain_order=True)
+        case "form" if "form" in rows["kind"]:
+            return form_rows(rows)
         case "edit" | "factor":
-            kinds = {"edit": ["edit"], "factor": ["factor", "language"]}
-            rows, metrics = rows.filter(is_headline, kind.is_in(kinds[by])), ["consistency"]
-        case _:
-            rows = rows.clear()
-    order, runs, groups = (
-        _rank(name, metrics if name == "metric" else rows[name].unique(maintain_order=True))
-        for name in ("metric", "second", "group")
-    )
-    keys: list[pl.Expr] = [groups, kind != "whole", order]
-    if by is None:
-        keys = [pl.col("place")]
-    elif by == "group":
-        keys = [order, over != "group", over, groups]
-    return rows.filter(metric.is_in(metrics)).sort(runs, *keys, maintain_order=True)
-
-
-def _rank(name: str, order: Sequence[str] | pl.Series) -> pl.Expr:
-    """The position of a column's values in an order; null for others."""
-    ranks = {value: at for at, value in enumerate(order)}
-    return pl.col(name).replace_strict(ranks, default=None, return_dtype=pl.Int64)
+            kinds = {"edit": ["edit"], "factor": ["factor", "language"]}[by]
+            return of_all.filter(pl.col("kind").is_in(kinds), metric="consistency")
+    return rows.clear()
 
 
 def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:

@@ -440,7 +440,7 @@ def test_a_page_of_every_part():
     text = render(Page("t", "s", ["So."], {"One": parts, "None": []}, ["c"]))
     html = Html(text)
     assert html.tables["a & b"] == [["name", "n"], ["x", "1.0"], ["y", "-"]]
-    assert html.tables["T; below a number its 95 % CI"] == [
+    assert html.tables["T"] == [
         ["factor", "value", "other"], ["a"], ["order", "1\n0 to 2", ""], ["order", "3", "-"],
         ["b"], ["", "4", ""],
     ]  # fmt: skip

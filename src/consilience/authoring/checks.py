@@ -475,10 +475,10 @@ def sizes_of(suite: Suite | Questions) -> Output:
         "queries": sum(row["facts"] * row["patterns"] for row in rows),
     }  # fmt: skip
     lines: list[list[Value]] = [
-        [name.replace("_", " "), f"{count:,}" if isinstance(count, int) else count]
+        [name.replace("_", " "), f"{count:,}" if isinstance(count, int) else f"{count:.2f}"]
         for name, count in table1.items()
     ]
-    columns = [Column(""), Column("", "number", digits=2)]
+    columns = [Column(""), Column("", "number")]
     by_group = pl.DataFrame(rows, infer_schema_length=None).fill_null(0)
     title = f"{suite.name}: each relation; majority in percent"
     shown = [

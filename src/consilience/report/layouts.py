@@ -452,25 +452,20 @@ NAMED = 3  # relations, or patterns of one answer, that a verdict names
 
 def pattern_verdict(patterns: pl.DataFrame, words: SuiteWords) -> list[str]:
     """Which patterns cost most consistency."""
-    costliest = by_gain(patterns).unique("group", maintain_order=True)
+    gains = patterns.filter(pl.col("gain").fill_nan(None) > 0).sort("gain", descending=True)
     named = "; ".join(
         f"{row['group']} {100 * row['consistency']:.1f} to "
         f"{100 * (row['consistency'] + row['gain']):.1f} % without '{row['variant']}'"
-        for row in costliest.filter(pl.col("gain").fill_nan(None) > 0).head(NAMED).to_dicts()
+        for row in gains.unique("group", keep="first", maintain_order=True).head(NAMED).to_dicts()
     )
     return [f"Consistency gains most without one {words.variant}: {named}."] * bool(named)
 
 
-def by_gain(patterns: pl.DataFrame) -> pl.DataFrame:
-    """A table of patterns by gain, the largest first, with numbers from 1."""
-    rows = patterns.with_columns(number=pl.col("variant_index") + 1)
-    return rows.sort(pl.col("gain").fill_nan(None), descending=True, nulls_last=True)
-
-
 def patterns_table(patterns: pl.DataFrame) -> Table:
-    """A row for each pattern, a block for each relation."""
-    first = pl.int_range(pl.len()).min().over("group")
-    rows = by_gain(patterns.with_columns(block=first)).sort("block", maintain_order=True)
+    """A row for each pattern, the largest gain first, and a block for each relation."""
+    keys, order = [pl.col("group").rle_id(), pl.col("gain").fill_nan(None)], [False, True]
+    rows = patterns.sort(keys, descending=order, nulls_last=True, maintain_order=True)
+    rows = rows.with_columns(number=pl.col("variant_index") + 1)
     blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
     title = "Patterns" if blocks else f"{rows['group'][0]}: patterns"
     rows = rows.drop("group", "consistency")

@@ -33,7 +33,7 @@ from consilience.report.table import (
     Table,
     Value,
     all_notes,
-    for_page,
+    as_text,
     frame_table,
     interval_of,
     number_text,
@@ -89,7 +89,7 @@ def render(page: Page) -> str:
         shown=lambda *pair: (text_of(*pair), interval_of(*pair)),
         drawn=markupsafe.Markup,
         notes_of=all_notes,
-        for_page=for_page,
+        title_of=lambda table: as_text(table).title,
     )
 
 

@@ -43,7 +43,6 @@ class Column:
     heading: str
     kind: Kind = "text"
     short: str = ""  # The heading on a narrow screen; empty for the same one
-    digits: int = 1  # Digits after the decimal point of a share, points or a number
     is_extra: bool = False  # Whether a narrow screen leaves it out before other columns
     bounds: tuple[str, str] | None = None
     """The columns of a data frame with the bounds of an interval; but for that of ``LOW_HIGH`` a
@@ -63,7 +62,7 @@ class Cell:
     std: float = NAN
     low: float = NAN
     high: float = NAN
-    digits: int | None = None  # Digits after the decimal point; None for those of the column
+    digits: int = 1  # After the decimal point of a share, points or a number
 
     @property
     def number(self) -> float | None:
@@ -112,17 +111,15 @@ def text_of(cell: Cell, column: Column) -> str:
         return cell.value
     if cell.number is None:
         return "-"
-    digits = column.digits if cell.digits is None else cell.digits
-    spread = f"±{cell.std * PERCENT.get(column.kind, 1):.{digits}f}"
-    return number_text(cell.number, column.kind, digits) + spread * (not math.isnan(cell.std))
+    spread = f"±{cell.std * PERCENT.get(column.kind, 1):.{cell.digits}f}"
+    return number_text(cell.number, column.kind, cell.digits) + spread * (not math.isnan(cell.std))
 
 
 def interval_of(cell: Cell, column: Column) -> str:
     """The interval of a cell; empty unless both bounds are known."""
-    digits = column.digits if cell.digits is None else cell.digits
     bounds = cell.low, cell.high
     is_known = not any(map(math.isnan, bounds))
-    return " to ".join(number_text(bound, column.kind, digits) for bound in bounds) * is_known
+    return " to ".join(number_text(of, column.kind, cell.digits) for of in bounds) * is_known
 
 
 def number_text(value: float, kind: Kind, digits: int = 1) -> str:
@@ -190,13 +187,6 @@ def as_text(table: Table) -> Table:
     has_title = bool(table.over) and any(column.heading == CI for column in columns)
     title = table.title + f"; {CI} over {table.over}" * has_title
     return replace(table, title=title, columns=columns, rows=rows)
-
-
-def for_page(table: Table) -> Table:
-    """The table, whose title says where a page shows its intervals."""
-    has_intervals = any(interval_of(*pair) for _, row in table.by_block() for pair in row)
-    about = f"; below a number its {CI}" + f" over {table.over}" * bool(table.over)
-    return replace(table, title=table.title + about * has_intervals)
 
 
 def all_notes(table: Table) -> list[str]:

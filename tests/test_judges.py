@@ -81,10 +81,10 @@ def test_a_template_of_ones_own_has_a_slot_for_each_reply(pairs):
     refused("no {option_3} in the template", cs.evaluate, one, judge, template=text)
 
 
-def test_the_page_says_where_the_preference_goes(pairs, tmp_path):
+def test_the_page_has_a_card_of_the_preference(pairs, tmp_path):
     result = cs.evaluate(pairs, first, vary=[ORDER], out=tmp_path / "run")
     text = result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "It prefers the reply that is shown first." in text
+    assert "Toward the option shown first; 0 is none." in text
     assert "changes answers" not in text, "order alone varies"
 
 

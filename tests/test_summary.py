@@ -431,7 +431,7 @@ def test_a_screen_has_numbers_at_the_right_and_blocks_with_headings():
     rows = [["one", Cell(0.5, 0.1, 0.1, 0.9), 0.01], ["two", 1.0, 0.5]]
     table = Table("title", columns, rows, ["a note"], ["first", "second"])
     assert printed(table, 80) == [
-        "title", "name      value       95 % CI         p",
+        "title", "name      value       95 % CI  p",
         "first:", "one   50.0±10.0  10.0 to 90.0  0.010*",
         "second:", "two       100.0             -  0.500", "a note",
         "A dash means undefined, or no interval: nothing varies, or fewer than 5 items.",

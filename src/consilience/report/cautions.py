@@ -200,9 +200,8 @@ def _unmatched(known: Known) -> Iterator[str]:
         yield (
             f"{texts.total():,} of {counted(written.height, 'written answer')} "
             f"({100 * texts.total() / written.height:.1f} %) match no option and count as wrong; "
-            f"most often {', '.join(common)}. Where they name one, read them by another rule, "
-            "--match contains or 'regex:winner is ([A-D])'; where they are cut, ask with "
-            "--max-new-tokens 500 (both with --generate where a model is asked)."
+            f"most often {', '.join(common)}. Where they name one, read them by another rule "
+            "(--match); where they are cut, ask with --generate --max-new-tokens 500."
         )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from consilience.core.factors import Kind
 from consilience.files.write import write_whole
 from consilience.report.table import rendered
 from consilience.types import Suite
@@ -22,19 +21,12 @@ COLOURS = (
 """Okabe and Ito's colours, for colour-blind readers, with a darker yellow and ink for black."""
 
 CIRCLE = "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z"
-MARKS = (
-    CIRCLE, "M-.9,-.9H.9V.9H-.9Z", "M0,-1.1L1.1,.9H-1.1Z", "M0,-1.2L1.2,0L0,1.2L-1.2,0Z",
-    "M0,1.1L1.1,-.9H-1.1Z", "M1,-1.1V1.1L-1,0Z",
-)  # fmt: skip
-"""Outlines of the marks of runs, in a square from -1 to 1."""
-
 BAR = "M-.2,-1.25H.2V1.25H-.2Z"  # What is expected by chance
 
-EXPECTED = "expected by chance"
 FONT, LINE, CHARACTER = 13, 16, 7.0  # Pixels: of text, from a line to the next, of a character
 LABEL = 30  # Characters in a line of a label
 WIDTH, PLANE = 360, 320  # Of the plane of intervals, and of that of vectors, in pixels
-GAP = 10  # Pixels between a label and what it is of
+GAP, PER_RUN = 10, 12  # Pixels between a label and what it is of, and between runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ def percents(*names: str) -> pl.Expr:
 
 
 def interval_chart(rows: pl.DataFrame, about: str) -> Chart:
-    """A share of each of some parts with its interval, a mark a run; the rows' order is kept.
+    """A share of each of some parts with its interval, a colour a run; the rows' order is kept.
 
     ``rows``: ``run, name, value, low, high, chance``, fractions.
     """
@@ -75,58 +67,65 @@ def interval_chart(rows: pl.DataFrame, about: str) -> Chart:
     runs, names = (rows[of].unique(maintain_order=True).to_list() for of in ("run", "name"))
     labels = {name: textwrap.wrap(name, LABEL) or [""] for name in names}
     left = CHARACTER * max(len(line) for of in labels.values() for line in of) + GAP
-    marks = [(MARKS[at % len(MARKS)], COLOURS[at % len(COLOURS)]) for at in range(len(runs))]
-    legend = [(*mark, run) for mark, run in zip(marks, runs, strict=True) if len(runs) > 1]
-    legend.append((BAR, INK, EXPECTED))
-    per_run = {1: 0, 2: 14, 3: 12}.get(len(runs), 10)
+    colours = [COLOURS[at % len(COLOURS)] for at in range(len(runs))]
+    legend = [(CIRCLE, *of) for of in zip(colours, runs, strict=True) if len(runs) > 1]
+    legend.append((BAR, INK, "expected by chance"))
     top = bottom = len(legend) * (LINE + 2) + GAP
     intervals = []
     for name, lines in labels.items():
         of_runs = rows.filter(name=name).to_dicts()
         for row in of_runs:
             row["number"] = runs.index(row["run"])
-            row["outline"], row["colour"] = marks[row["number"]]
+            row["outline"], row["colour"] = CIRCLE, colours[row["number"]]
             is_between = row["low"] is not None and row["high"] is not None
             row["bounds"] = f" ({row['low']:.1f} to {row['high']:.1f})" if is_between else ""
-        height = max(22, LINE * len(lines) + 6, per_run * len(runs) + 8)
+        height = max(22, LINE * len(lines) + 6, PER_RUN * len(runs) + 8)
         intervals.append((bottom + height / 2, lines, of_runs))
         bottom += height
     return _chart(
         about, width=left + WIDTH + 2 * GAP, height=bottom + 2.6 * LINE, legend=legend, left=left,
         top=top, bottom=bottom, ticks=range(0, 101, 20), axis="percent",
         place=lambda value: left + value * WIDTH / 100,
-        intervals=intervals, per_run=per_run, runs=len(runs),
+        intervals=intervals, per_run=PER_RUN, runs=len(runs),
     )  # fmt: skip
 
 
-def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite, kind: Kind) -> pl.DataFrame:
-    """The consistency of each group as a ``whole``, or of each form, for a chart.
+def consistency_rows(runs: Mapping[str, pl.DataFrame], suite: Suite) -> pl.DataFrame:
+    """The consistency of each group, or of each form of sentence pairs, for a chart.
 
     ``runs``: metrics tables by run. The least consistent of the first run come first. Determinism
     goes by the name of consistency.
     """
     of_runs = (rows.with_columns(run=pl.lit(name)) for name, rows in runs.items())
-    parts, on = pl.concat(of_runs).filter(over="group", kind=kind), ["run", "group", "level"]
+    kind, on = "form" if suite.words.over == "group" else "whole", ["run", "group", "level"]
+    parts = pl.concat(of_runs).filter(over="group", kind=kind)
     chance = parts.filter(metric="chance_consistency").select(*on, chance="value")
     rows = parts.filter(pl.col("metric").is_in(["consistency", "determinism"]))
     rows = rows.select(*on, "value", "low", "high")
     rows = rows.join(chance, on=on, how="left", maintain_order="left")
     name = pl.col("group").replace(suite.group_names)
-    if kind != "whole":
+    if kind == "form":
         several = rows["group"].n_unique() > 1
         name = pl.format("{}: {}", name, "level") if several else pl.col("level")
     of_first = pl.col("value").fill_nan(None).filter(run=next(iter(runs))).first().over("name")
     return rows.with_columns(name=name).sort(of_first, nulls_last=True, maintain_order=True)
 
 
-def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
-    """Points in the plane: each is the number of its pattern in the colour of its subject.
+def consistency_chart(rows: pl.DataFrame, suite: Suite) -> Chart:
+    """The chart of ``consistency_rows``."""
+    what = suite.words.variant if suite.words.over == "group" else suite.words.group
+    about = (
+        f"{', '.join(rows['run'].unique(maintain_order=True))}: consistency of each {what} with "
+    )
+    about += f"95 % intervals over {suite.words.clusters}. The line is what is expected by chance."
+    return replace(interval_chart(rows, about), name=f"{what}s")
 
-    ``table`` has a row a query, with the columns ``x``, ``y``, ``subject``, ``gold`` and
-    ``variant``. As in the paper's Figure 3: points of one colour together mean that the vectors are
-    grouped by subject, points of one number that they are grouped by pattern. Colours go from dark
-    to light in alphabetical order, so that every eye, and every printer, sees whether a group is of
-    one colour or of many.
+
+def tsne_chart(table: pl.DataFrame, title: str) -> Chart:
+    """Points in the plane (the paper's Figure 3): each is the number of its pattern.
+
+    Its colour is that of its subject, from dark to light in alphabetical order, which every eye and
+    printer shows. ``table`` has a row a query: ``x, y, subject, gold, variant``.
     """
     patterns = table["variant"].unique(maintain_order=True).to_list()
     subjects = sorted(table["subject"].unique().to_list())

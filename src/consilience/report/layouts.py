@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -45,7 +45,6 @@ from consilience.report.table import (
     frame_table,
     interval_of,
 )
-from consilience.suites.pairs import CALUM
 from consilience.types import FACT_WORDS, QUESTION_WORDS, Suite, SuiteWords
 
 SPECIAL_TOKENS = re.compile(
@@ -211,10 +210,7 @@ def tests_of(rows: pl.DataFrame, words: SuiteWords = FACT_WORDS) -> str:
 CORRECTED = "corrected_consistency"  # which a constant model does not have
 NAME = 10  # characters of a run's name in a heading on a narrow screen
 
-CONSTANT = (
-    "A model that gives one answer to everything has no chance-corrected consistency, so no test "
-    "of consistency against it says anything: read that number of the other model."
-)
+CONSTANT = "No test of consistency says anything against a model that has one answer to everything."
 
 
 def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None) -> Table:
@@ -237,10 +233,10 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
         f"p: {tests_of(rows, words)}. Intervals and p are not adjusted{adjusted}.",
         DETECTABLE,
     ]
-    for second, of_run in compared.group_by("second", maintain_order=True) if by is None else ():
-        begin = f"{second[0]}: " * (compared["second"].n_unique() > 1)
-        sentence = over_phrasings(legible(of_run), suite)
-        notes += [begin + sentence] * bool(sentence)
+    later = compared["second"].unique(maintain_order=True).to_list()
+    for name in later if by is None else ():
+        sentence = over_phrasings(legible(compared.filter(second=name)), suite)
+        notes += [of_run(name, later) + sentence] * bool(sentence)
     pairs = rows.select("first", "second").unique(maintain_order=True).rows()
     first, second = pairs[0] if len(pairs) == 1 else (pairs[0][0], "later run")
     names = ((of, re.split("[/:]", of.rstrip("/:"))[-1][-NAME:]) for of in (first, second))
@@ -260,9 +256,8 @@ def comparison_table(compared: pl.DataFrame, suite: Suite, by: By | None = None)
     apart = [name for name in ("runs", "groups", "metrics") if
              name != f"{what}s" and len({row[name] for row in records}) > 1]  # fmt: skip
     blocks = [", ".join(row[name] for name in apart) for row in records] if apart else []
-    minus = f"{second} minus {first}" if len(pairs) == 1 else f"each run minus {first}"
     metric = f"{within(records[0]['metrics'])}, " * (what != "metric" and "metrics" not in apart)
-    title = f"{suite.name}: {metric}{minus}, in percent and points"
+    title = f"{suite.name}: {metric}{second} minus {first}, in percent and points"
     over = {"group": "", "form": words.clusters}.get(what, words.units)
     return frame_table(records, title, columns, notes, blocks, over=over)
 
@@ -357,14 +352,14 @@ SHOWN_FLIPS = 20  # Questions with changed answers that are shown
 
 def flip_table(numbers: pl.DataFrame, suite: Suite) -> Table:
     """A row for all answers, each group, and each level; a block for two runs."""
-    labels, rows, item = {of.id: of.label for of in suite.relations}, [], suite.words.item
-    for row in numbers.to_dicts():
-        level = row["level"].replace("_", " ")
-        names = {"all": "all answers", "group": labels.get(row["level"], level)}
-        rows.append(row | {"name": names.get(row["over"], f"{row['over']}: {level}")})
+    names = {f"group: {of.id}": of.label for of in suite.relations} | {"all: ": "all answers"}
+    rows = numbers.to_dicts()
+    for row in rows:
+        part = f"{row['over']}: {row['level']}"
+        row["name"] = names.get(part, part)
     note = (
         f"p: are right → wrong and wrong → right equally frequent ({tests_of(numbers, suite.words)}"
-        f")? Each {item} counts once, because its answers in several variants are not independent. "
+        f")? Each {suite.words.item} counts once: answers in several variants are not independent. "
         "p (Holm) is adjusted over the rows of one kind."
     )
     title = f"{suite.name}: answers that changed, in percent of all answers"
@@ -406,9 +401,6 @@ def flip_verdict(numbers: pl.DataFrame, suite: Suite) -> list[str]:
             more, less = (LOST, WON) if row[LOST] > row[WON] else (WON, LOST)
             sentences.append(f"{more.capitalize()} is more frequent than {less} (p < {CLEAR}).")
     return sentences
-
-
-LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
 
 
 ANALYSES: Columns = {
@@ -472,9 +464,12 @@ def patterns_table(patterns: pl.DataFrame) -> Table:
     return frame_table(rows, f"{title}, in percent", PATTERNS, [PATTERN_NOTE], blocks)
 
 
+LONGEST_TEXT, LONGEST_ANSWER = 120, 30  # characters of a written text and an answer
+
 EXAMPLES: Columns = {
     "group": Column("group", is_extra=True), "asked": Column("asked"),
     "gold": Column("right answer"), "text": Column("text"), "answer": Column("answer"),
+    "verdict": Column("verdict"),
 }  # fmt: skip
 
 
@@ -485,16 +480,14 @@ def example_table(examples: Sequence[Example], title: str) -> Table:
     """
     replies = [(example, reply) for example in examples for reply in example.telling]
     texts = [reply.prompt or f"{of.item} ({reply.variant})" for of, reply in replies]
-    several, rows = len({(of.group, of.item) for of in examples}) > 1, list[dict[str, Any]]()
-    for (example, reply), asked in zip(replies, in_one_line(texts, shared=several), strict=True):
-        is_first = reply == example.telling[0]
-        verdict, answer = example.verdict(reply), truncated(reply.answer, LONGEST_ANSWER)
-        verdict = reply.unmatched or verdict
-        rows.append({
-            "group": example.group * is_first, "asked": asked, "gold": example.gold * is_first,
-            "text": truncated(reply.text or "", LONGEST_TEXT),
-            "answer": answer if verdict == "wrong" else f"{verdict}: {answer}",
-        })  # fmt: skip
+    several = len({(of.group, of.item) for of in examples}) > 1
+    rows = [
+        {"group": of.group, "asked": asked, "gold": of.gold,
+         "text": truncated(reply.text or "", LONGEST_TEXT),
+         "answer": truncated(reply.answer, LONGEST_ANSWER),
+         "verdict": reply.unmatched or of.verdict(reply)}
+        for (of, reply), asked in zip(replies, in_one_line(texts, shared=several), strict=True)
+    ]  # fmt: skip
     return frame_table(rows, title, EXAMPLES)
 
 
@@ -531,30 +524,25 @@ def factor_table(views: Sequence[FactorTables], title: str) -> Table:
             of_factors = of_factors.join(total, on="factor", how="left", maintain_order="left")
         rows += of_factors.to_dicts()
         blocks += [view.name] * of_factors.height
-    notes = [OF_CONSISTENCY, *[OF_SHARES] * has_effects, *_by_view(views, _spread_notes)]
+    notes = [OF_CONSISTENCY, *[OF_SHARES] * has_effects]
+    notes += [of_run(view.name, views) + note for view in views for note in _spread_notes(view)]
     blocks, over = blocks if len(views) > 1 else [], QUESTION_WORDS.units
     return frame_table(rows, title, CONSISTENCY, notes, blocks, over=over)
 
 
-def _by_view(
-    views: Sequence[FactorTables], notes_on: Callable[[FactorTables], Iterable[str]]
-) -> list[str]:
-    """Notes on each run, with its name where there are several."""
-    return [
-        f"{view.name}: {note}" if len(views) > 1 else note
-        for view in views
-        for note in notes_on(view)
-    ]
+def of_run(name: str, runs: Sequence[object]) -> str:
+    """The beginning of a title or note on a run; empty where there is only one."""
+    return f"{name}: " if len(runs) > 1 else ""
 
 
 def factor_verdict(views: Sequence[FactorTables]) -> list[str]:
     """Which of several factors clearly changes the answers most, a sentence a run."""
-    return _by_view(views, _most_changed)
+    return [of_run(view.name, views) + text for view in views for text in _most_changed(view)]
 
 
 def view_notes(views: Sequence[FactorTables]) -> list[str]:
     """What a reader of the tables of factors should know."""
-    return _by_view(views, lambda view: view.notes)
+    return [of_run(view.name, views) + note for view in views for note in view.notes]
 
 
 def _spread_notes(view: FactorTables) -> Iterator[str]:
@@ -597,7 +585,6 @@ OF_RULES = (
 RULE_PARTS: Columns = {"part": Column("part"), "value": Column("share", "share", bounds=LOW_HIGH)}
 OF_RULE_PARTS = "the rest is between questions; each of these rules counts once"
 
-
 JUDGE: Columns = {
     "label": Column("label"), "value": Column("judge", "share", bounds=LOW_HIGH),
     "people_value": Column("people", "share"),
@@ -628,9 +615,6 @@ def judge_verdict(rows: pl.DataFrame, labelled: int) -> str:
     ).format(counted(labelled, "label"), **row)
 
 
-ORDER = (*CALUM, "kornli", "klue-nli", "klue-sts")  # of the paper's tables; others come after
-
-
 def symbol_of(metric: str, form: str) -> str:
     """How the papers' tables head a metric of a form."""
     return "Acc" if metric == "accuracy" else FORM_ROWS.get(form, (f"C {form}",))[0]
@@ -644,9 +628,8 @@ def calum_table(rows: pl.DataFrame, title: str) -> Table:
     """
     is_form = (pl.col("metric") == "consistency") & (pl.col("kind") == "form")
     is_accuracy = (pl.col("metric") == "accuracy") & (pl.col("kind") == "whole")
-    tasks = dict.fromkeys([*ORDER, *rows["task"]])
-    rank = pl.col("task").replace_strict({task: at for at, task in enumerate(tasks)})
-    shown = rows.filter(is_form | is_accuracy).sort(rank, maintain_order=True)
+    order = pl.col("task").cast(pl.Enum(rows["task"].unique(maintain_order=True)))
+    shown = rows.filter(is_form | is_accuracy).sort(order, maintain_order=True)
     lines: dict[tuple[str, str], dict[str, Any]] = {}
     columns: Columns = {"model": Column(""), "Acc": Column("Acc", "share")}
     for row in shown.to_dicts():

@@ -7,8 +7,8 @@ import math
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from importlib.resources import files
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -17,8 +17,6 @@ import polars as pl
 from consilience.analysis.examples import violated_examples
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.core.errors import By
-from consilience.core.factors import Kind
-from consilience.core.schemas import NOISE_FLOOR
 from consilience.endpoints import cost_in_words
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import headline_metrics
@@ -43,7 +41,6 @@ from consilience.report.table import (
 from consilience.runs.run import Run, command_of
 from consilience.types import Suite
 
-NAMED = 3  # sentences and tasks in the verdict
 EACH = 3  # violated expectations of a kind
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
@@ -113,39 +110,30 @@ class RunView:
     def name(self) -> str:
         return self.run.label
 
-    @cached_property
-    def factors(self) -> Sequence[FactorTables]:
-        """What each factor changes, a view for each design; none of sentence pairs."""
-        if self.suite.words.over == "group":
-            return ()
-        noise = self.metrics.filter(metric=NOISE_FLOOR)
-        return factors_of(self.name, self.suite, self.answers, noise)
-
 
 def report_page(
     runs: Sequence[RunView],
     compared: pl.DataFrame | None = None,
     notes: Sequence[str] = (),
-    flips: tuple[pl.DataFrame, pl.DataFrame] | None = None,
+    flips: pl.DataFrame | None = None,
     questions: Mapping[str, Any] | None = None,
 ) -> Page:
     """The report of runs on the same suite.
 
     ``compared``: later runs against the first (``COMPARISON_SCHEMA``). ``notes``: differences
-    between the settings of the runs. ``flips``: numbers (``FLIP_SCHEMA``) and rows of the
-    answers that changed. ``questions``: ``question_data``.
+    between the settings of the runs. ``flips``: which answers changed (``FLIP_SCHEMA``).
+    ``questions``: ``question_data``.
     """
     suite, several, names = runs[0].suite, len(runs) > 1, ", ".join(run.name for run in runs)
     about = runs[0].summary.title.removeprefix(f"{runs[0].name} on ")
     where, _, sizes = about.rpartition(": ")
-    found = [*_verdict(runs[0])]
-    if compared is not None:
-        found = layouts.verdict(compared, suite)
+    views = [factors_of(run.name, suite, run.answers, None) for run in runs]
+    found = [*_verdict(runs[0], views[0])] if compared is None else layouts.verdict(compared, suite)
     cautions = ranked([*notes, *by_run({run.name: run.warnings for run in runs})])
     details: dict[str, Iterable[Part]] = {
-        "Factors": _factors(runs),
+        "Factors": _factors(runs, [*chain.from_iterable(views)]),
         f"{suite.words.group.capitalize()}s": _groups(runs),
-        "Differences": _differences(suite, compared, flips, found),
+        "Differences": _differences(suite, compared, flips),
         "Expectations": _violations(runs),
         "Cautions": [cautions] if cautions else [],
         "Repeat": repeat([(run.name, run.run.record) for run in runs]),
@@ -153,7 +141,7 @@ def report_page(
     return Page(
         title=f"How consistent {'are' if several else 'is'} {names} on {where}?",
         subtitle=f"{len(runs)} runs: {sizes}" if several else sizes,
-        verdict=found[:NAMED],
+        verdict=found,
         cautions=cautions,
         summary=None if several else runs[0].summary,
         numbers=[_headline_table(runs)] if several else (),
@@ -162,21 +150,14 @@ def report_page(
     )  # fmt: skip
 
 
-def of_run(name: str, runs: Sequence[object]) -> str:
-    """The beginning of a title or note on a run; empty where there is only one."""
-    return f"{name}: " if len(runs) > 1 else ""
-
-
-# -- the verdict and the cards ------------------------------------------------------------------
-
-
-def _verdict(run: RunView) -> Iterator[str]:
+def _verdict(run: RunView, views: Sequence[FactorTables]) -> Iterator[str]:
     """How often the answer changes, against chance, and what changes it most, in sentences."""
     words = run.suite.words
     answer = "label" if words.over == "group" else "answer"
-    rows = [row for row in run.summary.rows if row.kind == "whole" and not math.isnan(row.value)]
-    known = [row for row in rows if row.metric in ("consistency", "determinism")]
-    for row in known[:NAMED]:
+    metrics, rows = ("consistency", "determinism"), run.summary.rows
+    rows = [of for of in rows if of.kind == "whole" and of.metric in metrics]
+    known = [row for row in rows if not math.isnan(row.value)]
+    for row in known:
         task = f" of {row.group}" if len(run.suite.relations) > 1 and row.group else ""
         chance = "" if math.isnan(row.chance) else f" (expected by chance: {_rest(row.chance)})"
         yield (
@@ -185,14 +166,8 @@ def _verdict(run: RunView) -> Iterator[str]:
         )
     if not known:
         yield f"No {words.item} has two answers, so nothing says how consistent {run.name} is."
-    yield from layouts.factor_verdict(run.factors)[:1]
-    if run.summary.phrasings:
-        yield run.summary.phrasings
-    for row in rows:
-        if row.metric == "position_preference":
-            is_clear = row.value != 0 and not row.low <= 0 <= row.high
-            place = f"the reply that is shown {'first' if row.value > 0 else 'second'}"
-            yield f"It prefers {place if is_clear else 'neither place clearly'}."
+    yield from layouts.factor_verdict(views)[:1]
+    yield from filter(None, [run.summary.phrasings])
 
 
 def _rest(value: float) -> str:
@@ -221,64 +196,45 @@ def _headline_table(runs: Sequence[RunView]) -> Table:
     return frame_table(lines, "In percent", columns, over=over)
 
 
-# -- the details ---------------------------------------------------------------------------------
-
-
-def _figure(runs: Sequence[RunView], what: str, kind: Kind) -> Iterator[charts.Chart]:
-    """The consistency of each part of the runs with its intervals; nothing without numbers."""
-    suite = runs[0].suite
-    rows = charts.consistency_rows({run.name: run.metrics for run in runs}, suite, kind)
-    if rows["value"].is_not_nan().any():
-        about = f"Consistency of each {what} with 95 % intervals over {suite.words.clusters}"
-        about += ". The line is what is expected by chance."
-        yield replace(charts.interval_chart(rows, about), name=f"{what}s")
-
-
-def _factors(runs: Sequence[RunView]) -> Iterator[Part]:
-    """What each factor, language or form changes; nothing where nothing varies."""
-    words, views = runs[0].suite.words, [view for run in runs for view in run.factors]
+def _factors(runs: Sequence[RunView], views: Sequence[FactorTables]) -> Iterator[Part]:
+    """What each factor or language changes; nothing where nothing varies."""
+    words = runs[0].suite.words
     if views:
         yield [*layouts.factor_verdict(views), *layouts.view_notes(views)]
         yield layouts.factor_table(views, "What each factor changes, in percent")
-    if words.over == "group":
-        yield from _figure(runs, words.variant, "form")
     for run in runs if words.has_means else ():
         if (rows := layouts.language_rows(run.metrics)).height:
-            title = f"{of_run(run.name, runs)}Languages, means of {words.group}s in percent"
+            title = f"{layouts.of_run(run.name, runs)}Languages, means of {words.group}s in percent"
             yield layouts.metrics_table(rows, title, words.units)
 
 
 def _groups(runs: Sequence[RunView]) -> Iterator[Part]:
-    """The numbers of each group."""
+    """A figure of the consistency of each group or form, and the numbers of each group."""
     suite, words = runs[0].suite, runs[0].suite.words
-    if words.over != "group":
-        yield from _figure(runs, words.group, "whole")
+    parts = charts.consistency_rows({run.name: run.metrics for run in runs}, suite)
+    if parts["value"].is_not_nan().any():
+        yield charts.consistency_chart(parts, suite)
     for run in runs:
         rows = run.metrics.filter(pl.col("metric").is_in(headline_metrics(aliases=True)))
-        title = f"{of_run(run.name, runs)}Each {words.group}, in percent"
+        title = f"{layouts.of_run(run.name, runs)}Each {words.group}, in percent"
         yield replace(layouts.group_table(rows, suite), title=title)
 
 
 def _differences(
-    suite: Suite,
-    compared: pl.DataFrame | None,
-    flips: tuple[pl.DataFrame, pl.DataFrame] | None,
-    verdict: Sequence[str],
+    suite: Suite, compared: pl.DataFrame | None, flips: pl.DataFrame | None
 ) -> Iterator[Part]:
     """Later runs minus the first: headline numbers, their parts, and the answers that changed."""
     if compared is None:
         return
-    if len(verdict) > NAMED:  # not all of it is above
-        yield verdict
     by: By = "form" if suite.words.over == "group" else "group"
     for _, rows in compared.group_by(["first", "second"], maintain_order=True):
         yield layouts.comparison_table(rows, suite)
         if by == "group" or rows.filter(kind="form").height:
             table = layouts.comparison_table(rows, suite, by)
             yield replace(table, title=f"Each {table.columns[0].heading}: {table.title}")
-    if flips and flips[1].height:
-        yield layouts.flip_verdict(flips[0], suite)
-        yield layouts.flip_table(flips[0], suite)
+    if flips is not None and flips["changed"].max():
+        yield layouts.flip_verdict(flips, suite)
+        yield layouts.flip_table(flips, suite)
 
 
 def _violations(runs: Sequence[RunView]) -> Iterator[Part]:
@@ -286,7 +242,7 @@ def _violations(runs: Sequence[RunView]) -> Iterator[Part]:
     for run in runs:
         if instances := run.answers.instances:
             sent = {key[1:]: text for key, text in run.run.texts().items()}
-            title = f"{of_run(run.name, runs)}Violated expectations"
+            title = f"{layouts.of_run(run.name, runs)}Violated expectations"
             yield layouts.violation_table(violated_examples(instances, sent, EACH), title)
 
 
@@ -297,26 +253,21 @@ def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
-    """The command, model, times, versions and digests of a run."""
-    if not record:
-        return {"Run": name, "Command": "not known: a table of answers"}
-    settings, scoring = record["settings"], record.get("scoring")
-    model = {"model": "not known"} | settings.get("model", {})
-    named = ("architecture", "dtype", "device", "server")
-    described = [model["model"], *(f"{key} {model[key]}" for key in named if model.get(key))]
-    own_code = "with the Python code that comes with it (--trust-remote-code)"
-    digest = model.get("digest") and f"SHA-256 {model['digest']}"
-    rows = {
+    """The command, model, times, versions and digests of a run, as far as they are known."""
+    settings = record.get("settings", {})
+    known: dict[str, Any] = {
         "Run": name,
-        "Command": command_of(record.get("options")) or "not known: run.json has the settings",
-        "Model": ", ".join([*described, *[own_code] * bool(model.get("trust_remote_code"))]),
-        "Weights": digest or (model.get("revision") and f"revision {model['revision']}"),
-        "Scored by": scoring and f"{scoring.get('strategy')} ({scoring.get('gives')})",
+        "Command": command_of(record.get("options")) or "not known",
+        "Model": settings.get("model"),
+        "Scored by": record.get("scoring"),
         "Started": record.get("started"),
-        "Finished": record.get("finished") or "not finished",
+        "Finished": record and (record.get("finished") or "not finished"),
         "Cost": record.get("cost") and cost_in_words(record["cost"]),
-        "Versions": ", ".join(" ".join(of) for of in record["versions"].items()),
+        "Versions": record.get("versions"),
         "Git": record.get("git"),
-        "Questions": f"SHA-256 {settings.get('queries')}",
+        "SHA-256 of the questions": settings.get("queries"),
     }
-    return {label: str(value) for label, value in rows.items() if value}
+    for label, of in known.items():
+        if isinstance(of, Mapping):
+            known[label] = ", ".join(f"{key} {value}" for key, value in of.items() if value)
+    return {label: str(of) for label, of in known.items() if of}

@@ -31,11 +31,6 @@ WRITTEN = ("text", "excluded", "error")  # Columns that not every answers table 
 Prompt = tuple[list[str], int, int]  # Its lines, and ``_options``
 
 
-def numbers_of_values() -> defaultdict[Any, int]:
-    """The number of each value, in the order in which they were first asked for."""
-    return defaultdict(count().__next__)
-
-
 def packed(data: Mapping[str, Any]) -> str:
     """What the script reads, as the text of an element: JSON by gzip, in base64."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
@@ -59,7 +54,8 @@ def question_data(
     ``runs``: the answers tables by the names of the runs, of the same items in the variants of
     ``suite``. ``queries``: what was asked (``QUERIES_SCHEMA``).
     """
-    texts, sent, replies = (numbers_of_values() for _ in range(3))
+    # the number of each value, in the order in which they were first asked for
+    texts, sent, replies = (defaultdict[Any, int](count().__next__) for _ in range(3))
     places = {
         group.id: {name: at for at, name in reversed([*enumerate(group.design.variants)])}
         for group in suite
@@ -149,11 +145,10 @@ def _headings(
 def _levels(design: Design, factors: Mapping[str, Mapping[Any, int]]) -> list[list[int]]:
     """The level of each factor in each variant."""
     none = [None] * len(design.variants)
-    of_factors = (
-        [known.get(level, -1) for level in design.levels.get(name, none)]
-        for name, known in factors.items()
-    )
-    return [[*of] for of in zip(*of_factors, strict=True)] or [[] for _ in none]
+    known = {name: design.levels.get(name, none) for name in factors}
+    return [
+        [factors[name].get(of[at], -1) for name, of in known.items()] for at in range(len(none))
+    ]
 
 
 def _factors(suite: Suite) -> dict[str, dict[str, int]]:
@@ -161,7 +156,7 @@ def _factors(suite: Suite) -> dict[str, dict[str, int]]:
     factors: dict[str, dict[str, int]] = {}
     for name, levels in chain.from_iterable(group.design.levels.items() for group in suite):
         for level in levels:
-            factors.setdefault(name, numbers_of_values())[level]
+            factors.setdefault(name, defaultdict(count().__next__))[level]
     return {name: levels for name, levels in factors.items() if len(levels) > 1}
 
 

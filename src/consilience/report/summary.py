@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -194,16 +194,13 @@ def _of_group(metric: str, group: str) -> Key:
     return metric, "group", group, "whole", ""
 
 
-def headlines(suite: Suite, known: Container[Key]) -> Iterator[tuple[Key, str, str]]:
+def headlines(suite: Suite, known: Container[Key]) -> list[tuple[Key, str, str]]:
     """Key, label and meaning of the headline numbers that are known.
 
     Those of labels that were written say so.
     """
-    return (row for row in _headlines(suite, known) if row[0] in known)
-
-
-def _headlines(suite: Suite, known: Container[Key]) -> Iterator[tuple[Key, str, str]]:
     words, over, groups = suite.words, suite.words.over, suite.relations
+    rows = list[tuple[Key, str, str]]()
     for group in groups if over == "group" else groups[:1]:
         name, suffix = group.id * (over == "group"), " (written)" * group.design.writes_freely
         has_accuracy = ("accuracy", over, name, "whole", "") in known
@@ -212,21 +209,24 @@ def _headlines(suite: Suite, known: Container[Key]) -> Iterator[tuple[Key, str, 
             meaning = meaning.format(base=words.base, variant=words.variant)
             if not group.design.has_base:
                 meaning = meaning.replace("the base", "a random")
-            yield (metric, over, name, "whole", ""), label_of(metric) + suffix * bool(name), meaning
+            label = label_of(metric) + suffix * bool(name)
+            rows.append(((metric, over, name, "whole", ""), label, meaning))
         for form, (label, meaning) in FORM_ROWS.items() if name and not suffix else ():
             if len(group.design.forms) > 2:
-                yield ("consistency", over, name, "form", form), f"Consistency {label}", meaning
+                key: Key = ("consistency", over, name, "form", form)
+                rows.append((key, f"Consistency {label}", meaning))
     parts = (part for group in groups for part in group.design.parts)
     for name in several_factors(parts) if words.is_pooled else ():
         key = ("consistency", over, "", "factor", name)
-        yield key, f"Consistency, {name}", f"same if only {name} differs"
+        rows.append((key, f"Consistency, {name}", f"same if only {name} differs"))
     for metric, meaning in OF_JUDGES.items() if are_in_both_orders(groups) else ():
-        yield (metric, over, "", "whole", ""), label_of(metric), meaning
+        rows.append(((metric, over, "", "whole", ""), label_of(metric), meaning))
     for kind in EXPECTATIONS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
-        yield key, f"Violations, {kind}", "violated expectations"
+        rows.append((key, f"Violations, {kind}", "violated expectations"))
     none = (NO_OPTION, "all", "", "whole", "")
-    yield none, label_of(NO_OPTION), "answers that are no option"
+    rows.append((none, label_of(NO_OPTION), "answers that are no option"))
+    return [row for row in rows if row[0] in known]
 
 
 def are_in_both_orders(groups: Iterable[Relation]) -> bool:
@@ -236,8 +236,11 @@ def are_in_both_orders(groups: Iterable[Relation]) -> bool:
 
 
 def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:
-    """How many groups were asked; how many groups, items and variants the means are over."""
-    averaged = _averaged(groups)
+    """How many groups were asked; how many groups, items and variants the means are over.
+
+    These are relations with one right answer, if there are any.
+    """
+    averaged = [group for group in groups if group.cardinality == "N-1"] or groups
     rows = [values[_of_group("accuracy", group.id)] for group in averaged]
     counted_in, left_out = (sum(row[name] for row in rows) for name in ("n", "n_excluded"))
     whole = {group.id: len(group.design.forms[ORIGINAL]) for group in averaged}
@@ -247,8 +250,3 @@ def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, a
     relations = counted(len(groups), words.group)
     items = f"{counted_in:,} of " * (left_out > 0) + counted(counted_in + left_out, words.item)
     return f"{of_all}{relations}, {items}, {variants}"
-
-
-def _averaged(groups: Sequence[Relation]) -> Sequence[Relation]:
-    """The relations that the means are over: those with one right answer, if there are any."""
-    return [group for group in groups if group.cardinality == "N-1"] or groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -50,8 +51,8 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether the column is right-aligned and sorted by number."""
-        return self.kind != "text"
+        """Whether the column is right-aligned; p-values are aligned at their digits."""
+        return self.kind not in ("text", "p")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ def fitted_text(table: Table, width: int) -> Text:
     A word that is wider than the screen stays whole.
     """
     table = as_text(table)
-    texts = [[_text(*pair) for pair in row] for _, row in table.by_block()]
+    texts = [[text_of(*pair) for pair in row] for _, row in table.by_block()]
     shown, headings, widths = _fitted(table.columns, texts, width)
     lines = [Text(line, "table.title") for line in _wrap(table.title, width) if table.title]
 
@@ -292,14 +293,6 @@ def _wrap(text: str, width: int) -> Lines:
     return lines
 
 
-def _text(cell: Cell, column: Column) -> str:
-    """The text of a cell; p-values are aligned at their digits."""
-    text = text_of(cell, column)
-    if column.kind == "p" and cell.number is not None:
-        text = text.rstrip("*") + f"{'*' * text.count('*'):3}"
-    return text
-
-
 def rendered(name: str, **values: Any) -> str:
     """A template of this folder with values. Everything that came from data is escaped.
 
@@ -330,25 +323,21 @@ def as_csv(table: Table) -> str:
     """
     columns: list[list[object]] = [["group", *table.blocks]] if table.blocks else []
     for at, column in enumerate(table.columns):
-        cells, parts = [row[at] for row in table.grid()], [""]
-        parts += ["std"] * any(not math.isnan(cell.std) for cell in cells)
+        cells, parts = [row[at] for row in table.grid()], [("value", "")]
+        parts += [("std", " std")] * any(not math.isnan(cell.std) for cell in cells)
         has_bounds = bool(column.bounds) or any(interval_of(cell, column) for cell in cells)
-        for part in [*parts, *["low", "high"] * has_bounds]:
-            values = [_csv_value(cell, column, part) for cell in cells]
-            columns.append([f"{column.heading} {part}".strip(), *values])
+        for part, more in [*parts, *[("low", " low"), ("high", " high")] * has_bounds]:
+            values = [_csv_value(getattr(cell, part), column) for cell in cells]
+            columns.append([column.heading + more, *values])
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(zip(*columns, strict=True))
     return written.getvalue()
 
 
-def _csv_value(cell: Cell, column: Column, part: str) -> object:
-    value = getattr(cell, part or "value")
-    if isinstance(value, str):
+def _csv_value(value: str | float | None, column: Column) -> object:
+    if value is None or isinstance(value, str | int):
         return value
-    if value is None or math.isnan(value):
-        return ""
-    is_whole = isinstance(value, int) and not part
-    return value if is_whole else repr(value * PERCENT.get(column.kind, 1))
+    return "" if math.isnan(value) else repr(value * PERCENT.get(column.kind, 1))
 
 
 def as_markdown(table: Table) -> str:
@@ -370,10 +359,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """A table with booktabs' rules; a block has a row of its own and a rule before it.
-
-    Notes are small below the table.
-    """
+    """A table with booktabs' rules; a block has a row of its own and a rule before it."""
     table = as_text(table)
 
     def line(cells: Iterable[str]) -> str:
@@ -409,23 +395,24 @@ def as_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "±": r"$\pm$", "\N{MINUS SIGN}": "$-$", "<": r"\textless{}", ">": r"\textgreater{}",
     "…": r"\ldots{}", "|": r"\textbar{}",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return " ".join(text.split()).translate(_LATEX)
 
 
 def escape_markdown(text: str) -> str:
     """A text on one line, whose signs mean nothing in Markdown."""
-    return "".join(
-        f"\\{sign}" if sign in "\\|*_`<>[]$" else sign for sign in " ".join(text.split())
-    )
+    return re.sub(r"([\\|*_`<>\[\]$])", r"\\\1", " ".join(text.split()))
+
+
+SCREEN = 22  # Lines of a result that Python prints
 
 
 class Displayed:
@@ -446,13 +433,12 @@ class Displayed:
         return as_pandas(self.to_polars())
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(table_text, self.output().tables_shown()))
+        """What a command shows, as far as it fits a screen."""
+        lines = "\n\n".join(map(table_text, self.output().tables_shown())).splitlines()
+        return "\n".join(lines[:SCREEN] + ["..."] * (len(lines) > SCREEN))
 
     def _repr_markdown_(self) -> str:
         return visible("\n".join(map(as_markdown, self.output().tables_shown())))
-
-
-SCREEN = 22  # Lines of a result that Python prints
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -473,11 +459,6 @@ class Output(Displayed):
 
     def output(self) -> Output:
         return self
-
-    def __repr__(self) -> str:
-        """What a command shows, as far as it fits a screen."""
-        lines = "\n\n".join(map(table_text, self.tables_shown())).splitlines()
-        return "\n".join(lines[:SCREEN] + ["..."] * (len(lines) > SCREEN))
 
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints."""

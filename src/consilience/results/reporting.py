@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from consilience.core.errors import SILENT, Advance, ConsilienceError, Progress, Protocol
-from consilience.core.factors import Kind
 from consilience.elsewhere import open_run, open_runs
 from consilience.files.write import path_of, write_whole
 from consilience.metrics.differences import compare
@@ -78,8 +77,7 @@ def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> Page:
         runs, suite, asked = common.runs, common.suite, {**common.answers}
         of_all = asked_of_all(asked)
         compared = compare(of_all, suite, suite.protocol)
-        changed = comparing.flips_of(runs, suite.protocol, common)
-        flips = changed.tables["flips"], changed.tables["answers"]
+        flips = comparing.flips_of(runs, suite.protocol, common).tables["flips"]
         notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:
@@ -120,10 +118,8 @@ class Result(Displayed, CountedRun):
 
     def plot(self) -> charts.Chart:
         """Consistency of each relation or group, or of each form, with its 95 % interval."""
-        kind: Kind = "form" if self.suite.words.over == "group" else "whole"
-        rows = charts.consistency_rows({self.run.label: self.metrics}, self.suite, kind)
-        of_each = self.suite.words.variant if kind == "form" else self.suite.words.group
-        return charts.interval_chart(rows, f"{self.run.label}: consistency of each {of_each}")
+        rows = charts.consistency_rows({self.run.label: self.metrics}, self.suite)
+        return charts.consistency_chart(rows, self.suite)
 
     def compare(self, *others: Result | Run | str | Path) -> Comparison:
         """Other runs against this one: paired differences with intervals and tests."""

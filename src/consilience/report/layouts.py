@@ -116,12 +116,14 @@ def metrics_table(rows: pl.DataFrame, title: str, over: str = "") -> Table:
     Where there are such means, all other rows but the noise floor are left out. Several groups have
     a block each.
     """
+    columns = {**NUMBERS}
     if "mean" in rows["over"]:
         rows = rows.filter((pl.col("over") == "mean") | (pl.col("metric") == NOISE_FLOOR))
+        columns["value"] = replace(columns["value"], heading="mean±std")
     lines = [row | {"metric": number_label(row), "value": Cell(row["value"], row["std"])}
              for row in rows.to_dicts()]  # fmt: skip
     blocks = rows["group"].to_list() if rows["group"].n_unique() > 1 else []
-    return frame_table(lines, title, NUMBERS, blocks=blocks, over=over)
+    return frame_table(lines, title, columns, blocks=blocks, over=over)
 
 
 def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:

@@ -29,7 +29,7 @@ from consilience.core.errors import (
 )
 from consilience.core.items import Ints, NoAnswer, Question
 from consilience.core.provenance import plugin
-from consilience.models.functions import Baseline, check_vocabulary, prompt_baseline
+from consilience.models.functions import Baseline, prompt_baseline
 from consilience.models.prompts import DEFAULT_WRITING, Writing
 from consilience.types import Candidates, Scores
 
@@ -121,8 +121,6 @@ def load_model(
     def check(kind: str) -> None:
         if kind != "seq2seq":
             _refuse(kind, "a sequence-to-sequence model", template=template)
-        if candidates == "vocabulary":
-            check_vocabulary(kind)
 
     loaded = load_pretrained(spec, Loading(device, dtype, trust_remote_code, adapter), check)
     if loaded.kind == "seq2seq":

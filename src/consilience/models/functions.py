@@ -57,13 +57,6 @@ class Chooser:
         return as_lines(shown)
 
 
-def check_vocabulary(kind: object) -> None:
-    """Raise for a kind of model that does not choose among its whole vocabulary."""
-    if kind != "masked":
-        found, todo = f"the whole vocabulary of a {kind} model", "Use --candidates objects."
-        raise ConsilienceError(found, expected="a masked model", todo=todo)
-
-
 def totals_of_choice(at: int | None, size: int) -> Floats:
     """0 for the chosen one of so many answers, minus infinity for others; None: for all."""
     return np.where(np.arange(size) == at, 0.0, -np.inf)

@@ -15,7 +15,6 @@ from consilience.core.errors import Advance, ConsilienceError
 from consilience.core.items import OBJECT_SLOT, Ask, Group, Item, Scores
 from consilience.core.schemas import ANSWERS_SCHEMA
 from consilience.models import LanguageModel, load_model
-from consilience.models.functions import check_vocabulary
 from consilience.options.commands import ProbeOptions
 from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
@@ -49,8 +48,9 @@ def plan_facts(options: ProbeOptions, suite: Any = None) -> Plan:
         )
 
     def queries(model: Any) -> Queries:
-        if is_open and model is not None:
-            check_vocabulary(model.identity.get("kind"))
+        if is_open and model is not None and (kind := model.identity.get("kind")) != "masked":
+            found, todo = f"the whole vocabulary of a {kind} model", "Use --candidates objects."
+            raise ConsilienceError(found, expected="a masked model", todo=todo)
         ask_group = partial(ask, chosen, model, is_open=is_open)
         group = partial(group_of, chosen, is_open=is_open)
         return Queries(model, [*sizes], group, texts_of, ask_group)
@@ -145,13 +145,8 @@ def ask(
 def ask_suite(
     suite: Suite,
     model: LanguageModel,
-    *,
-    whole_vocabulary: bool = False,
     advance: Advance = lambda done: None,
 ) -> pl.DataFrame:
     """The answers to a whole suite of facts (``ANSWERS_SCHEMA``)."""
-    if whole_vocabulary:
-        check_vocabulary(model.identity.get("kind"))
-    groups = [group_of(suite, one.id, is_open=whole_vocabulary) for one in suite]
-    tables = [ask(suite, model, group, advance, is_open=whole_vocabulary) for group in groups]
+    tables = [ask(suite, model, group_of(suite, one.id), advance) for one in suite]
     return pl.concat(tables, how="diagonal").select(list(ANSWERS_SCHEMA))

@@ -47,26 +47,14 @@ def read_defaults(ctx: click.Context, param: click.Parameter, file: str | None) 
         raise ConsilienceError(f"not TOML: {error}", where=file) from error
     level: Any = ctx.find_root().command
     words = ctx.command_path.split()[1:]
-    for at, word in enumerate(words):
+    for word in words:
         refuse_unknown(level.commands, table, file, "table")
-        for key, value in table.items():
-            if not isinstance(value, dict):
-                name = ".".join([*words[:at], key])
-                found, expected = f"{key} = {value!r}", f"a table of options, [{name}]"
-                raise ConsilienceError(found, expected=expected, where=file)
         table, level = table.get(word, {}), level.commands[word]
+        if not isinstance(table, dict):
+            raise ConsilienceError(f"{word} = {table!r}", expected="a table of options", where=file)
     known = {one.key: one for one in level.own.values() if isinstance(one, DeclaredOption)}
     refuse_unknown(known, table, f"{file}: [{'.'.join(words)}]")
     ctx.default_map = {known[key].name: value for key, value in table.items()}
-
-
-def refuse_untrusted(file: str, option: DeclaredOption, value: object) -> None:
-    """Raise for a default that needs trust, in a file that nobody named."""
-    if option.option.needs_trust and option.option.needs_trust(value):
-        risk = "runs code, names an address or sends a key"
-        found = f"{option.key}, which {risk}, in a file that nobody named"
-        todo = f"If you trust the file, name it: --config {file}. Else read none: --config ''."
-        raise ConsilienceError(found, where=file, todo=todo)
 
 
 def print_common(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
@@ -145,12 +133,16 @@ class Command(click.Command):
         named = parameters(OutputOptions).keys() - parameters(self.callback).keys()
         output = OutputOptions(**{name: given.pop(name) for name in given.keys() & named})
         err.quiet = output.quiet
-        used = [name for name in self.own if sources[name] is ParameterSource.DEFAULT_MAP]
+        used = {one.key: name for name, one in self.own.items() if sources[name] is GIVEN[1]}
+        for key, name in used.items() if ctx.meta.get("is_found") else ():
+            if (risk := self.own[name].option.needs_trust) and risk(ctx.params[name]):
+                found = f"{key}, which runs code, names an address or sends a key, in a file"
+                todo = (
+                    f"If you trust the file, name it: --config {FILE}. Else use --config ''."
+                )
+                raise ConsilienceError(f"{found} that nobody named", where=str(FILE), todo=todo)
         if used:
-            keys = ", ".join(self.own[name].key for name in used)
-            for name in used if ctx.meta["is_found"] else ():
-                refuse_untrusted(ctx.meta["file"], self.own[name], ctx.params[name])
-            err.print(f"defaults from {ctx.meta['file']}: {keys}")
+            err.print(f"defaults from {ctx.meta['file']}: {', '.join(used)}")
         if "progress" in inspect.signature(self.callback).parameters:
             given["progress"] = ConsoleProgress()
         return present(self.callback(**given), output)

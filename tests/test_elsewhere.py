@@ -219,8 +219,8 @@ def metrics_of(record, verdicts):
             for name, right in verdicts.items()]  # fmt: skip
 
 
-AGAIN = [eee("a", "oak", ["oak"], EVALUATION_ID="r1"), eee("a", "elm", ["oak"], EVALUATION_ID="r2"),
-         eee("b", "fir", ["fir"], EVALUATION_ID="r1"), eee("b", "fir", ["fir"], EVALUATION_ID="r2")]  # fmt: skip
+AGAIN = [eee("a", "oak", ["oak"], sample="1"), eee("a", "elm", ["oak"], sample="2"),
+         eee("b", "fir", ["fir"], sample="1"), eee("b", "fir", ["fir"], sample="2")]  # fmt: skip
 LATE = [{"turn_idx": 0, "source": "x", "extracted_value": text, "extraction_method": "x", "is_terminal": last}
         for text, last in (("oak", True), ("no", False))]  # fmt: skip
 
@@ -229,11 +229,6 @@ LATE = [{"turn_idx": 0, "source": "x", "extracted_value": text, "extraction_meth
     ([of for one in (eee("a", "oak", ["oak"], sample="1"), eee("a", "elm", ["oak"], sample="2"))
       for of in metrics_of(one, {"run/exact_match": one["evaluation"]["is_correct"], "run/bleu": False})],
      [100, 0, 0], "sample", "left out: 2 rows of other readings of an answer; used: run/exact_match"),
-    (AGAIN, [100, 50, 50], "sample", ""),  # another evaluation of the same prompts
-    ([of | {"input": of["input"] | {"raw": of["evaluation_id"] + of["sample_id"]}} for of in AGAIN],
-     [100, 50, 50], "template", ""),
-    ([of | {"metadata": {"score": str(of["evaluation"]["score"]), "prompt_hash": "x" + of["sample_id"]}} for of in AGAIN],
-     [100, 50, 50], "sample", ""),
     ([of | {"evaluation_name": "gsm8k/strict-match"} for of in AGAIN], [100, 50, 50], "sample", ""),
     ([eee("a", "B", ["oak"], right=True, choices=["elm", "oak"], order="2"),
       eee("a", "oak", ["oak"], choices=["oak", "elm"], order="1")], [100, 100, 100], "order", ""),
@@ -257,6 +252,9 @@ def test_records_whose_prompts_nothing_names_are_refused(tmp_path):
     rows = [eee(item, "x", ["x"], raw=f"{item} {at}") for item in "ab" for at in "12"]
     path = write(tmp_path / "r.jsonl", rows)
     refused("4 rows .* such as of 'a'.*consilience check FILE", cs.score, path)
+    again = [of | {"evaluation_id": of["input"]["raw"][-1]} for of in rows]
+    write(path, again)
+    assert numbers(cs.score(path, columns={"sample": "evaluation_id"})) == [100, 100, 100]
     rows = [of | {"metadata": {"mine": of["input"]["raw"][-1]}} for of in rows]
     write(path, rows)
     assert numbers(cs.score(path, columns={"template": "metadata.mine"})) == [100, 100, 100]

@@ -137,9 +137,7 @@ class Command(click.Command):
         for key, name in used.items() if ctx.meta.get("is_found") else ():
             if (risk := self.own[name].option.needs_trust) and risk(ctx.params[name]):
                 found = f"{key}, which runs code, names an address or sends a key, in a file"
-                todo = (
-                    f"If you trust the file, name it: --config {FILE}. Else use --config ''."
-                )
+                todo = f"If you trust the file, name it: --config {FILE}. Else use --config ''."
                 raise ConsilienceError(f"{found} that nobody named", where=str(FILE), todo=todo)
         if used:
             err.print(f"defaults from {ctx.meta['file']}: {', '.join(used)}")

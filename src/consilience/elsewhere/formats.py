@@ -246,7 +246,6 @@ def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame
             "prompt": given.field("raw"), "options": given.field("choices"),
             "subject": pl.format("{}/{}", "evaluation_name", item),
             "gold": given.field("reference"), "reading": "evaluation_result_id",
-            "evaluation_id": "evaluation_id",
             "right": pl.col("evaluation").struct.field("is_correct"),
             "answer": pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
             "left_out": pl.when(pl.col("interaction_type") != "single_turn").then(turns),

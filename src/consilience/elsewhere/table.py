@@ -80,7 +80,7 @@ READ = (
     "gold_rank", "margin", "text_logprob", "gold_text_logprob", "option_scores", "choices",
 )  # fmt: skip
 """The columns of the answers table that an answer itself decides."""
-OWN = ("asked", "evaluation_id", "left_out", "place", "reading", "right")
+OWN = ("left_out", "place", "reading", "right")
 TAKEN = {*ANSWERS, *QUERIES_SCHEMA, *OWN, "aliases"} - {*FACTORS, *COLUMNS}
 """Names that no factor has."""
 
@@ -137,7 +137,7 @@ class Table:
             rows = rows.filter(pl.col("left_out").is_null()).drop("left_out", "model")
             size += int(rows["prompt"].estimated_size())
             short = (texts - selectors.by_name(LONG, require_all=False)).cast(pl.Categorical)
-            kept.append(rows.with_columns(short, asked=pl.col("prompt").hash()))
+            kept.append(rows.with_columns(short))
             if size > MOST_PROMPTS:
                 kept = [one.drop("prompt", strict=False) for one in kept]
         reasons = sorted(left_out.items(), key=lambda of: (-of[1], of[0]))
@@ -192,7 +192,7 @@ def counted_table(
     (``free_text.DEFAULT_RULES``) where they have none.
     """
     table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
-    _take_one_row(table, reading)
+    _take_one_reading(table, reading)
     golds = _right_answers(table)
     designs = _with_variants(table)
     questions = _with_questions(table, designs, golds)
@@ -220,36 +220,21 @@ def counted_table(
     return Elsewhere(queries, suite, answers, table.model, table.notes)
 
 
-def _take_one_row(table: Table, reading: str | None) -> None:
-    """Make factors of evaluations, and leave out other readings than one that is named.
-
-    Without a name it is the one that ``VERDICTS`` name first.
-
-    Where several evaluations asked the same, ``evaluation_id`` is the factor ``template`` if their
-    prompts differ, else ``sample``.
-    """
+def _take_one_reading(table: Table, reading: str | None) -> None:
+    """Leave out all readings of an answer but the named one, or the first of ``VERDICTS``."""
     rows, by = table.rows, [*KEY, *(of for of in table.fields if of in table.rows.columns)]
-    if "evaluation_id" in rows.columns and rows["evaluation_id"].n_unique() > 1:
-        more = ((), ("asked",), ("evaluation_id",))
-        cells, asked, evaluations = (len(different(rows, *by, *names)) for names in more)
-        factor = "template" if asked > cells else "sample"
-        if evaluations > cells and factor not in by:
-            rows = rows.rename({"evaluation_id": factor})
-            table.fields = {**table.fields, factor: "evaluation_id"}
-        by.append("evaluation_id" if "evaluation_id" in rows.columns else factor)
-    table.rows = rows
-    if "reading" in rows.columns:
-        texts = pl.col("reading").cast(pl.String).fill_null("")
-        names = sorted(rows.select(texts.unique()).to_series())
-        words = {name: re.findall(r"\w+", name.lower()) for name in names}
-        names.sort(key=lambda name: [*(of in words[name] for of in VERDICTS), True].index(True))
-        rank = texts.replace_strict(names, range(len(names)))
-        is_used = texts == reading if reading else rank == rank.min().over(by)
-        table.rows = rows.filter(is_used)
-        if others := len(rows) - len(table.rows):
-            used = listed(sorted({*table.rows["reading"].cast(pl.String).drop_nulls()}))
-            found = f"{counted(others, 'row')} of other readings of an answer; used: {used}"
-            table.notes.append(f"left out: {found}")
+    if "reading" not in rows.columns:
+        return
+    texts = pl.col("reading").cast(pl.String).fill_null("")
+    names = sorted(rows.select(texts.unique()).to_series())
+    words = {name: re.findall(r"\w+", name.lower()) for name in names}
+    names.sort(key=lambda name: [*(of in words[name] for of in VERDICTS), True].index(True))
+    rank = texts.replace_strict(names, range(len(names)))
+    table.rows = rows.filter(texts == reading if reading else rank == rank.min().over(by))
+    if others := len(rows) - len(table.rows):
+        used = listed(sorted({*table.rows["reading"].cast(pl.String).drop_nulls()}))
+        found = f"{counted(others, 'row')} of other readings of an answer; used: {used}"
+        table.notes.append(f"left out: {found}")
 
 
 def _with_variants(table: Table) -> dict[str, FactorialDesign]:

@@ -133,7 +133,7 @@ class Checked:
     @property
     def by(self) -> list[str]:
         """What tells the rows apart; nothing where the items are not known."""
-        asked = {*KEY, "model", "reading", "evaluation_id", *self.fields.keys() - {*COLUMNS}}
+        asked = {*KEY, "model", "reading", *self.fields.keys() - {*COLUMNS}}
         known = [of for of in self.cells.columns if of in asked]
         return known if "item" in known and "item" not in self.lacking else []
 

@@ -17,7 +17,6 @@ from consilience import probing
 from consilience.analysis.patterns import pattern_table
 from consilience.analysis.rules import reread, written_answers
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
-from consilience.core.text import names_a_file
 from consilience.elsewhere import kept, made_of
 from consilience.endpoints import cost_in_words
 from consilience.files.rows import as_polars, frame_rows, text_of
@@ -34,7 +33,7 @@ from consilience.report.table import Column, Output, Table, frame_table, record_
 from consilience.results.comparing import Comparison, compare_opened, tables_of
 from consilience.results.reporting import Result, distinct_runs
 from consilience.runs.folder import RunFolder
-from consilience.runs.run import Run, model_name
+from consilience.runs.run import Run
 from consilience.suites.pairs import load_task
 from consilience.suites.question_suites import columns_of
 from consilience.suites.questions import Questions
@@ -264,15 +263,13 @@ def _result_of(
 
 
 def _written(answers: Any, temporary: TemporaryDirectory[str]) -> Path:
-    """A file with the answers of a frame, called by its column ``model`` if that has one value."""
+    """A file with the answers of a frame."""
     frame = frame_rows(answers, "the answers table")
-    rows = [
+    rows = (
         {name: of if isinstance(of, Mapping) else text_of(of) for name, of in row.items()}
         for _, row in frame
-    ]
-    models = {row.get("model") for row in rows} - {None}
-    name = model_name(str(models.pop())) if len(models) == 1 else ""
-    path = Path(temporary.name, f"{name if names_a_file(name) else 'answers'}.jsonl")
+    )
+    path = Path(temporary.name, "answers.jsonl")
     lines = ([json.dumps(row, ensure_ascii=False, default=text_of), "\n"] for row in rows)
     write_whole(path, lambda: (part.encode() for line in lines for part in line))
     return path

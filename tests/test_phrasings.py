@@ -44,6 +44,17 @@ def drawn(seed, items=30, templates=6, effect=0.0):
     return np.where(known + draw.normal(0, 1, (items, templates)) > 0, 0, wrong)
 
 
+def write_answers(file, answers, groups="a"):
+    """A table of answers (question, template), of which 0 is right; questions take turns in groups."""
+    rows = [
+        f"{groups[at % len(groups)]},q{at},t{level},0,{answer}"
+        for at, of in enumerate(answers)
+        for level, answer in enumerate(of)
+    ]
+    file.write_text("\n".join(["group,item,template,gold,answer", *rows]))
+    return file
+
+
 def test_the_variance_by_hand():
     """Two-way analysis of variance: accuracy 1, .75, .5, 0 of the templates.
 
@@ -172,14 +183,7 @@ def write(tmp_path_factory):
     folder = tmp_path_factory.mktemp("templates")
 
     def written(name, seed, templates, effect=0.0):
-        answers, file = drawn(seed, templates=templates, effect=effect), folder / f"{name}.csv"
-        rows = [
-            f"q{at},t{level},0,{answer}"
-            for at, of in enumerate(answers)
-            for level, answer in enumerate(of)
-        ]
-        file.write_text("\n".join(["item,template,gold,answer", *rows]))
-        return file
+        return write_answers(folder / f"{name}.csv", drawn(seed, 30, templates, effect))
 
     return written
 

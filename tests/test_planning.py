@@ -6,7 +6,7 @@ import pytest
 import consilience as cs
 from checks import output, refused
 from consilience.results.planning import PLANNED, Pilot, number_of, plans_of
-from test_phrasings import RIGHT, asked_in
+from test_phrasings import RIGHT, asked_in, write_answers
 from test_phrasings import drawn as answers_of
 
 
@@ -44,14 +44,7 @@ def test_plans_have_the_error_of_the_pilot_and_no_question_more_than_they_need(m
 
 @pytest.fixture
 def write(tmp_path):
-    def written(answers):
-        cells = ((at, level, of) for at, row in enumerate(answers) for level, of in enumerate(row))
-        rows = [f"{'ab'[at % 2]},q{at},t{level},0,{of}" for at, level, of in cells]
-        file = tmp_path / "pilot.csv"
-        file.write_text("\n".join(["group,item,template,gold,answer", *rows]))
-        return file
-
-    return written
+    return lambda answers: write_answers(tmp_path / "pilot.csv", answers, "ab")
 
 
 def test_what_the_command_says(write, consilience):

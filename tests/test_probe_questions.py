@@ -8,7 +8,6 @@ import pytest
 
 from checks import output, refusal
 from conftest import cases, run_command
-from consilience import score
 
 QUIZ = """question,question_2,options,answer,group
 Which gas do plants take in?,What do plants absorb?,oxygen;carbon;helium,carbon,nature
@@ -89,25 +88,6 @@ def test_factors_make_variants(consilience, quiz, vary, variants):
     arguments = ("--model", "baseline:first", "--suite", quiz, "--groups", "nature")
     out = output(consilience, "probe", *arguments, *options, "--dry-run", "--json")
     assert json.loads(out)["plan"]["variants"].startswith(f"{variants} variants (")
-
-
-def of_groups(count):
-    """Answers to 24 questions, right in 15 of them, in so many groups."""
-    rows = [
-        {"item": f"q{at}", "group": f"G{at % count}", "gold": "a", "options": ["a", "b"],
-         "answer": "a" if at % 8 < 5 else "b", "paraphrase": phrasing}
-        for at in range(24) for phrasing in "12"
-    ]  # fmt: skip
-    return score(rows).metrics.filter(over="all", metric="accuracy").row(0, named=True)
-
-
-@pytest.mark.parametrize("count", [2, 8, 24])
-def test_the_interval_over_all_questions_does_not_depend_on_their_groups(count):
-    """An error within groups would be 0 for a group of one question, or of equal ones."""
-    one, several = of_groups(1), of_groups(count)
-    assert several["value"] == one["value"] == 15 / 24
-    for bound in ("low", "high"):
-        assert several[bound] == pytest.approx(one[bound])
 
 
 def test_cloze_facts_are_asked_as_questions(consilience, tmp_path):

@@ -252,18 +252,14 @@ def points(subjects=9, patterns=3):
     return pl.DataFrame(rows)
 
 
-def test_a_figure_is_written_as_svg(tmp_path):
-    path = tmp_path / "figure.svg"
-    tsne_chart(points(subjects=4), "A title & <more>").save(path)
-    assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("<svg")
-    assert "<script" not in text and "&lt;script&gt;" in text, "a subject stays text"
-
-
 @pytest.mark.parametrize("subjects", [4, 30])
-def test_a_legend_says_what_numbers_and_colours_are(subjects):
-    drawn = tsne_chart(points(subjects), "t").svg
+def test_a_figure_is_written_as_svg_with_its_legend(subjects, tmp_path):
+    path = tmp_path / "figure.svg"
+    tsne_chart(points(subjects), "A title & <more>").save(path)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name], "nothing else is left"
+    drawn = path.read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    assert "<script" not in drawn and "&lt;script&gt;" in drawn, "a subject stays text"
     assert f"{subjects} subjects, from dark to light" in drawn
     assert ">3  [X] p2 [Y]</text>" in drawn and drawn.count("<title>") == subjects * 3
 

@@ -29,7 +29,7 @@ from consilience.runs.folder import record_of
 from consilience.study import read_study, running
 from consilience.study.reporting import report_study
 from consilience.study.running import run_study, state_of, study_state
-from replay_server import replay
+from replay_server import replay, written
 
 WHOLE = """
 folder = "out"
@@ -200,7 +200,7 @@ def test_a_run_whose_server_failed_is_not_complete(study_of, monkeypatch):
     """One question of six has no reply; the same command asks it when the server is well."""
     monkeypatch.setattr(running, "ask_here", study_workers.here)
     monkeypatch.setattr(client, "WAITS", (0.001, 0.002))
-    bad, right = ["What is 3?"], {"message": {"content": "red"}, "finish_reason": "stop"}
+    bad = ["What is 3?"]
 
     def answer(path, body, headers):
         if not path.endswith("chat/completions"):
@@ -208,7 +208,7 @@ def test_a_run_whose_server_failed_is_not_complete(study_of, monkeypatch):
         if any(text in body["messages"][-1]["content"] for text in bad):
             time.sleep(0.3)  # others are answered meanwhile, so the server is not down
             return 500, {}, {}
-        return {"choices": [right]}
+        return written(body, "red")
 
     with replay(answer) as server:
         study = study_of(

@@ -236,27 +236,11 @@ def mine(tmp_path):
     return path
 
 
-@pytest.fixture
-def pairs(consilience, classifier, tmp_path):
-    """``pairs("signal")``: probe MRPC's eight pairs."""
-    data = write_pairs(tmp_path / "pairs.jsonl")
-
-    def run(perturbations):
-        return consilience("probe", "--model", classifier("bert"), "--suite", "mrpc", "--data", data,
-                           "--perturbations", perturbations, "--out", "run")  # fmt: skip
-
-    return run
-
-
-def settings_of(folder):
-    return json.loads((folder / "run.json").read_text())["settings"]
-
-
-def test_a_function_of_a_file_is_asked_and_recorded(pairs, mine, tmp_path):
+def test_a_function_of_a_file_is_asked_and_recorded(classifier, perturb, mine, tmp_path):
     """The run keeps the file's name and SHA-256; a changed file is another run."""
-    spec = f"{mine}:polite"
-    assert pairs(spec)[0] == 0
-    settings = settings_of(tmp_path / "run")
+    command = (classifier("bert"), "--perturbations", f"{mine}:polite")
+    output(perturb, *command)
+    settings = Run.open(tmp_path / "run").settings
     assert settings["perturbations"] == ["polite"]
     digest = hashlib.sha256(MINE.encode()).hexdigest()
     assert settings["perturbation_sources"] == {"polite": {"file": "my_forms.py", "sha256": digest}}
@@ -265,9 +249,9 @@ def test_a_function_of_a_file_is_asked_and_recorded(pairs, mine, tmp_path):
     texts = {row["text_1"] for row in changed_in(tmp_path / "run")}
     assert texts and all(text.startswith("Sentence1: Please: ") for text in texts)
     before = stamps(tmp_path / "run")
-    assert pairs(spec)[0] == 0
+    output(perturb, *command)
     mine.write_text(MINE.replace("Please", "Kindly"))
-    assert "this folder holds another run: its perturbation_sources " in refusal(pairs, spec)
+    assert "this folder holds another run: its perturbation_sources " in refusal(perturb, *command)
     assert stamps(tmp_path / "run") == before
 
 

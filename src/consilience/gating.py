@@ -292,16 +292,11 @@ def _check(
 
 def _check_items(rule: Rule, items: pl.DataFrame, words: SuiteWords, *, prove: bool) -> Check:
     """The check of a rule about each of the items (``Rule.items``)."""
-    names = (
-        ("verdict", "pass"),
-        ("shown", "at or above"),
-        ("shown", "below"),
-        ("shown", "neither"),
-    )
-    passed, above, below, neither = (items.filter(pl.col(of) == name).height for of, name in names)
+    passed = items.filter(verdict="pass").height
+    below, neither = (items.filter(shown=of).height for of in ("below", "neither"))
     note = f"{passed} of {counted(items.height, words.item)}; {below} clearly below, "
     note += f"{neither} neither" + " (too few answers)" * (neither > 0)
-    holds = 0 < items.height == (above if prove else passed)
+    holds = 0 < items.height == (items.height - below - neither if prove else passed)
     return Check(
         rule.text, rule.metric, "group" if rule.group else "all", rule.group, "count", rule.level,
         passed / items.height if items.height else NAN, NAN, NAN, NAN, NAN, rule.limit,
@@ -346,7 +341,8 @@ class Gate(Displayed):
         notes = [f"{one.rule} ({one.of}): {one.note}." for one in self.checks if one.note]
         notes += self.said_of_items[:SHOWN]
         notes += [f"{self.items.height - SHOWN:,} more: --json."] * (self.items.height > SHOWN)
-        rows = [asdict(check) for check in self.checks]
+        rows = [asdict(one) | {"is_beyond": one.is_beyond} for one in self.checks]
+        checks = pl.DataFrame(rows)
         for row, check in zip(rows, self.checks, strict=True):
             kind: Kind = "share" if math.isnan(check.difference) else "points"
             bounds = number_text(check.low, kind), number_text(check.high, kind)
@@ -355,14 +351,13 @@ class Gate(Displayed):
             row["verdict"] += ", not shown" * check.is_beyond
             row.update({"baseline": "", "difference": ""} if kind == "share" else {})
         table = frame_table(rows, title, COLUMNS, notes)
-        checks = [{**asdict(check), "is_beyond": check.is_beyond} for check in self.checks]
         runs = [self.record["settings"][name] for name in ("baseline", "run")]
         both = " ".join(shlex.quote(run) for run in runs if run)
         answers = f"Answers: consilience report {both} --out report.html"
         if runs[0]:
             answers = f"Questions that changed: consilience compare {both} --flips\n{answers}"
         return Output(
-            {"checks": pl.DataFrame(checks), "items": self.items},
+            {"checks": checks, "items": self.items},
             [table, answers] if self.failed else [table], cautions=self.notes,
             facts={"run": self.record, "verdict": self.verdict}, status=3 if self.failed else 0,
         )  # fmt: skip

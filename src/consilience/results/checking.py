@@ -26,7 +26,7 @@ from consilience.metrics.measure import FEWEST, legible, measure
 from consilience.metrics.registry import ENOUGH
 from consilience.options.commands import ScoreOptions
 from consilience.probing import counted_by, noise_floor_of
-from consilience.report.table import Column, Kind, Output, Table, frame_table
+from consilience.report.table import Column, Output, Table, frame_table
 from consilience.results.comparing import Common, named_alike
 from consilience.runs.run import USER, Run
 
@@ -274,12 +274,12 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
 
 
 def shown_table(title: str, frame: pl.DataFrame) -> Table:
-    """A table of a frame, without its columns that are empty."""
-    kinds: dict[str, Kind] = {
-        of: "count" if kind.is_integer() else "text" for of, kind in frame.schema.items()
+    """A table of a frame."""
+    columns = {
+        of: Column(of, "count" if kind.is_integer() else "text")
+        for of, kind in frame.schema.items()
     }
-    known = {of: Column(of, kind) for of, kind in kinds.items() if frame[of].count()}
-    return frame_table(frame, title, known)
+    return frame_table(frame, title, columns)
 
 
 def check(files: Sequence[str], columns: Sequence[str] | None = None) -> Output:

@@ -111,13 +111,6 @@ class Command(click.Command):
             ]  # fmt: skip
         return super().get_params(ctx)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, of which long ones have a line of their own."""
-        options = (one for one in self.get_params(ctx) if isinstance(one, click.Option))
-        records = [option.get_help_record(ctx) for option in options]
-        with formatter.section("Options"):
-            formatter.write_dl([*filter(None, records)], col_max=20)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; nothing that is wrong, here or in a file, hides the help."""
         with augment_usage_errors(ctx):

@@ -119,7 +119,9 @@ def test_an_option_means_the_same_in_all_commands():
     assert mixed == {
         "--data": {"F", "PATH"},  # a recipe reads several data sets
         "--format": {"[eee|model-card]", "[table|md|latex|csv]"},  # of what is published
-    }
+        "--by": {"[group|edit|form|factor|metric]",  # of differences
+                 "[group|edit|pattern|form|factor|variant|metric|item]"},
+    }  # fmt: skip
 
 
 def test_quiet_leaves_results_and_errors(consilience, tmp_path):

@@ -21,7 +21,6 @@ from checks import output, refusal
 from conftest import ROOT, real_data
 from consilience import load_suite
 from consilience.app.process import program
-from consilience.elsewhere.exports import query_id
 from consilience.metrics import statistics
 from consilience.results import evaluation
 from pair_builders import save_classifier
@@ -284,10 +283,11 @@ def test_the_python_runs(reader, tmp_path, capsys):
 def write_answers(path):
     relation = load_suite("mini")["capital"]
     rows = [
-        (query_id("capital", fact.item, pattern.text), fact.object)
+        ("capital", fact.item, fact.subject, pattern.text, fact.object, fact.object)
         for fact in relation.facts for pattern in relation.patterns
     ]  # fmt: skip
-    pl.DataFrame(rows, schema=["id", "answer"], orient="row").write_csv(path)
+    names = ["group", "item", "subject", "variant", "gold", "answer"]
+    pl.DataFrame(rows, schema=names, orient="row").write_csv(path)
 
 
 # The notebooks run without a fault, and the numbers in their outputs are not stale.

@@ -358,8 +358,8 @@ def sample(number, target, answer, value, *, scorer="match", epoch=1, choices=No
     }  # fmt: skip
 
 
-def log(path, samples):
-    header = {"eval": {"task": "quiz", "model": "openai/small"}, "status": "success"}
+def log(path, samples, **more):
+    header = {"eval": {"task": "quiz", "model": "openai/small", **more}, "status": "success"}
     if path.suffix == ".json":
         path.write_text(json.dumps({**header, "samples": samples}))
         return path
@@ -401,6 +401,18 @@ def test_logs_of_inspect(tmp_path, suffix, samples, expected, answers, note):
     assert not note or note in result.notes
     (tmp_path / "bad.eval").write_bytes(b"PK")
     refused("bad.eval: cannot be read as a log of inspect_ai", cs.score, tmp_path / "bad.eval")
+
+
+def test_folders_of_logs_of_inspect(consilience, tmp_path):
+    """The models in one are compared; the same question in two tasks would count twice."""
+    for at, style in enumerate("xy"):
+        asked = [sample(1, "oak", "elm" if at else "oak", "CI"[at])]
+        log(tmp_path / f"{style}.eval", asked, task=style, task_args={"style": style})
+    refused("the same question '1', with the same prompt, in 'x', 'y'", cs.score, tmp_path)
+    styles = {"group": "", "template": "eval.task_args.style"}
+    assert numbers(cs.score(tmp_path, columns=styles)) == [100, 0, 0]
+    log(tmp_path / "y.eval", asked, task="x", model="large")
+    assert "openai/small against large" in output(consilience, "compare", tmp_path)
 
 
 def test_a_log_that_inspect_wrote_has_the_factors_of_its_variants():
@@ -536,6 +548,8 @@ def test_answers_come_back_complete_or_by_id(consilience, tmp_path, exported):
     few = [{"id": of["id"], "answer": of["answer"]} for of in exported]
     path = write(tmp_path / "b.jsonl", few[::-1])
     assert [numbers(cs.score(path, suite=name)) for name in ("e.jsonl", "e.csv")] == [expected] * 2
+    named = [{name: of[name] for name in ("item", "variant", "answer")} for of in exported]
+    assert numbers(cs.score(write(tmp_path / "c.jsonl", named), suite="e.jsonl")) == expected
     result = cs.score(write(path, few[1:8]), suite="e.jsonl")
     assert result.answers.filter(pl.col("excluded") == "no row in the table").height == 5
     assert "left out: 1 item without a row" in result.notes

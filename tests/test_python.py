@@ -30,7 +30,8 @@ def result():
     return cs.evaluate("mini", MAJORITY, limit=4)
 
 
-def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result):
+def test_the_result_is_the_summary_in_a_terminal_and_in_a_notebook(result, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     text = repr(result)
     assert text.startswith("baseline:majority on mini: 13 of 15 relations, 52 facts, 9 patterns")
     assert re.search(r"Accuracy +\d+\.\d", text)
@@ -136,8 +137,9 @@ def test_every_command_is_a_function_that_the_guide_names():
         assert re.search(rf"\b{name}\b", guide), name
 
 
-def test_values_are_shown_on_one_screen(result, tmp_path):
+def test_values_are_shown_on_one_screen(result, tmp_path, monkeypatch):
     """At most 24 lines of 100 characters, as a terminal breaks them."""
+    monkeypatch.setenv("COLUMNS", "99")
     run = cs.evaluate("mini", "baseline:random", limit=2, groups="capital", out=tmp_path / "run")
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [

@@ -27,7 +27,7 @@ Rate = tuple[float, float, float]  # A value, and the bounds of its 95 % interva
 
 LABELS = (
     Column("item", line),
-    Column("gold", line, default="", others=("answer", "label")),
+    Column("gold", line, default="", others=("answer", "label", "human")),
     Column("group", line, default="", is_needed=False),
 )
 """What people say of an item; a row without a gold says nothing."""

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from consilience.app.command import Group, program
-from consilience.core.errors import SILENT, SMALL_TASKS, Progress, PublishFormat, SuiteKind
+from consilience.core.errors import (
+    SILENT,
+    SMALL_TASKS,
+    ComparedBy,
+    Progress,
+    PublishFormat,
+    SuiteKind,
+)
 from consilience.options import FilePath, Option, OptionalPath, Paths, takes
 from consilience.options import commands as declared
 
@@ -89,7 +96,7 @@ def compare(
     same: Annotated[float | None, Option(
         "Are they the same model? At most so many points of the answers differ beyond the noise; "
         "else the exit status is 3.", "POINTS", min=0, max=100)] = None,
-    by: declared.TableBy = None,
+    by: Annotated[ComparedBy | None, Option("Print the differences of each of these.")] = None,
 ) -> Output:
     """Compare runs on the same questions, with intervals and tests.
 

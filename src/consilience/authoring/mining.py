@@ -14,11 +14,12 @@ import polars as pl
 
 from consilience import suites
 from consilience.analysis.patterns import load_parser
-from consilience.authoring.importing import Proposal, check_no_file, write_proposals
+from consilience.authoring.importing import Proposal, write_proposals
 from consilience.core.errors import SILENT, Advance, Progress, unknown_name
 from consilience.core.text import counted
 from consilience.files.read import SUFFIXES, Problems, read_rows, read_text
 from consilience.files.rows import Column, as_written, raise_all, read_table
+from consilience.files.write import check_no_file
 from consilience.report import table as report
 from consilience.report.table import Columns, Output, Table, frame_table
 

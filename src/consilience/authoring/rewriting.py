@@ -15,7 +15,7 @@ import polars as pl
 
 from consilience import suites
 from consilience.authoring.checks import contains, has_words, normal_form, tokens_of
-from consilience.authoring.importing import Proposal, check_no_file, write_proposals
+from consilience.authoring.importing import Proposal, write_proposals
 from consilience.core.errors import SILENT, ConsilienceError, Progress
 from consilience.core.items import (
     DEFAULT_LANGUAGE,
@@ -28,6 +28,7 @@ from consilience.core.items import (
 from consilience.core.provenance import versions
 from consilience.core.text import LINE_CONTROLS, NEGATIONS, counted
 from consilience.files.read import read_rows
+from consilience.files.write import check_no_file
 from consilience.models import LanguageModel, load_prompt_model
 from consilience.models.prompts import Writing
 from consilience.options.commands import RewriteOptions

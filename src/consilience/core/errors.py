@@ -171,6 +171,7 @@ def missing_column(
 
 
 By = Literal["group", "edit", "pattern", "form", "factor", "variant", "metric", "item"]
+ComparedBy = Literal["group", "edit", "form", "factor", "metric"]
 """What a table of numbers has a row for. A group is a relation, a task or a group of questions."""
 
 Protocol = Literal["published", "strict"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,18 +33,28 @@ from consilience.runs.run import Run
 from consilience.types import WORDS
 
 
-def open_run(path: str | Path, label: str = "") -> Run:
-    """The run in a folder, or the one that is made of a file of answers or a folder of logs."""
+def open_run(path: str | Path, label: str = "", model: str | None = None) -> Run:
+    """The run in a folder, or the one that is made of a file of answers or a folder of logs.
+
+    ``model``: of several in a file.
+    """
     path = Path(path)
     if (path / "run.json").exists() or not path.exists():
         return Run.open(path, label)
     temporary = TemporaryDirectory(prefix="consilience-")
-    options = ScoreOptions(path)
+    options = ScoreOptions(path, model=model)
     run = kept(made_of(options), options, Path(temporary.name, "run"))
     return replace(run, label=label or run.model_name, source=path, keeper=temporary)
 
 
-open_runs = partial(runs.open_runs, opener=open_run)
+def open_runs(specs: Sequence[str]) -> list[Run]:
+    """Runs by ``PATH`` or ``LABEL=PATH``; of a single file the answers of each model in it."""
+    path = Path(specs[0])
+    if len(specs) == 1 and path.exists() and not (path / "run.json").exists():
+        parts = (part["model"].drop_nulls() for part in frames_in(path)[0] if "model" in part)
+        if len(models := sorted({model for of in parts for model in of})) > 1:
+            return [open_run(path, model, model) for model in models]
+    return runs.open_runs(specs, open_run)
 
 
 def made_of(options: ScoreOptions) -> Elsewhere:

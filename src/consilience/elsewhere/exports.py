@@ -17,15 +17,15 @@ from typing import Any
 
 import polars as pl
 
-from consilience.authoring.importing import check_no_file
 from consilience.core.errors import ConsilienceError, missing_column
+from consilience.core.factors import FACTORS
 from consilience.core.free_text import DEFAULT_RULE, RULES, Rule, match
 from consilience.core.items import Ask, Choice, Question, as_string
 from consilience.core.schemas import ANSWERS_SCHEMA, QUERIES_SCHEMA
 from consilience.core.text import counted
 from consilience.elsewhere.table import FORM, KEY, NAME, Elsewhere, refuse_several
 from consilience.files.rows import text_of
-from consilience.files.write import make_folder, write_whole
+from consilience.files.write import check_no_file, make_folder, write_whole
 from consilience.options import parameters, takes
 from consilience.options.commands import AskedOptions, ExportOptions, ProbeOptions, ScoreOptions
 from consilience.plans import Kind, kind_of, plan_of, refuse_other_options
@@ -201,8 +201,9 @@ def joined(
 ) -> tuple[pl.DataFrame, list[str]]:
     """The queries that were exported, with their answers, and notes.
 
-    Answers are found by ``id``; one to no query raises. Items without an answer are left out; other
-    queries without one are ``excluded``.
+    Answers are found by ``id``, or by item (and group) and the variant or the factors that vary.
+    One to no query raises. Items without an answer are left out; other queries without one are
+    ``excluded``.
     """
     given = pl.concat(parts, how="diagonal")
     if model and "model" in given.columns:
@@ -210,18 +211,27 @@ def joined(
     elif "model" in given.columns:
         refuse_several(given["model"].drop_nulls().unique(), where)
     given = given.select(of for of in given.columns if given[of].null_count() < len(given))
-    if "id" not in given.columns:
-        raise missing_column("id", given.columns, expected="those of the prompts", where=where)
-    foreign = given.join(asked, on="id", how="anti")
+    by = [name for name in (*KEY, NAME) if name in given.columns]
+    varied = [of for of in FACTORS if of in asked.columns and asked[of].n_unique() > 1]
+    if "id" in given.columns and "id" in asked.columns:
+        by = ["id"]
+    elif NAME not in by and varied and {"item", *varied} <= {*given.columns}:
+        by += varied
+    elif not {"item", NAME} <= {*by}:
+        expected = f"id, or item and {' and '.join(varied) or 'variant'}"
+        raise missing_column("id", given.columns, expected=expected, where=where)
+    if asked.select(by).is_duplicated().any():
+        raise missing_column("group", given.columns, expected="the group of each item", where=where)
+    foreign = given.join(asked, on=by, how="anti")
     if not foreign.is_empty():
-        found = f"{counted(len(foreign), 'row')} to no query of the suite"
-        found += f", such as id '{foreign['id'][0]}'"
+        example = ", ".join(f"{name} '{foreign[name][0]}'" for name in by)
+        found = f"{counted(len(foreign), 'row')} to no query of the suite, such as {example}"
         raise ConsilienceError(found, expected="what was exported", where=where)
     if "excluded" not in given.columns:
         given = given.with_columns(excluded=pl.lit(None, pl.String))
     own = [name for name in ANSWERED if name in given.columns]
-    rest, known = asked.drop(own, strict=False), given.select("id", *own, known=pl.lit(value=True))
-    both = rest.join(known, on="id", how="left", maintain_order="left")
+    rest, known = asked.drop(own, strict=False), given.select(*by, *own, known=pl.lit(value=True))
+    both = rest.join(known, on=by, how="left", maintain_order="left")
     has_row = pl.col("known").fill_null(value=False)
     both = both.filter(has_row if "sample" in own else has_row.any().over(KEY))
     left = rest.select(KEY).n_unique() - both.select(KEY).n_unique()

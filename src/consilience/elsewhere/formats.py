@@ -340,6 +340,7 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
     for file in files:
         for header, sample in _samples(file):
             task, number = str(header.get("task")), sample.get("id")
+            record = {**sample, "eval": header}
             metadata = sample.get("metadata") or {}
             known, target = exported(metadata.get(VARIED, metadata)), sample.get("target")
             row = {
@@ -358,7 +359,7 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
                     row |= {"gold": [AND.join(sorted(golds))], "options": None}
             if error := sample.get("error"):
                 kind = str(error.get("message") or error).partition("(")[0]
-                yield sample, {"left_out": f"samples with an error: {truncated(kind, LONGEST)}"}
+                yield record, {"left_out": f"samples with an error: {truncated(kind, LONGEST)}"}
                 continue
             row["answer"] = _content(sample, (sample.get("output") or {}).get("completion"))
             limit = (sample.get("limit") or {}).get("type")
@@ -375,7 +376,7 @@ def inspect_rows(files: Sequence[Path]) -> Rows:
                     no = isinstance(one, float) and isnan(one)
                     why = f"samples that {reading} did not score" if no else None
                     judged = {"reading": reading or None, "right": right, "left_out": why}
-                    yield sample, {**row, **given, **judged}
+                    yield record, {**row, **given, **judged}
 
 
 VARIED = "consilience"  # The field of metadata that ``consilience.inspect.vary`` writes

@@ -157,9 +157,8 @@ def refuse_several(models: Iterable[str], where: str) -> None:
     """Raise for several models."""
     if len(names := sorted(models)) > 1:
         found = f"the answers of {len(names)} models: {listed(names)}"
-        todo = (
-            f"Name one: consilience score {where} --model {names[0]} --out RUN. Or name its files."
-        )
+        command = f"consilience score {where} --model {names[0]} --out RUN"
+        todo = f"Name one: {command}. Or name its file."
         raise ConsilienceError(found, where=where, todo=todo)
 
 
@@ -192,6 +191,7 @@ def counted_table(
     (``free_text.DEFAULT_RULES``) where they have none.
     """
     table.rows = table.rows if rule is None else table.rows.drop("right", strict=False)
+    _refuse_twice(table)
     _take_one_reading(table, reading)
     golds = _right_answers(table)
     designs = _with_variants(table)
@@ -218,6 +218,21 @@ def counted_table(
     ], how="horizontal")  # fmt: skip
     suite, answers = Suite(name, relations, words=words), answers.with_columns(suite=pl.lit(name))
     return Elsewhere(queries, suite, answers, table.model, table.notes)
+
+
+def _refuse_twice(table: Table) -> None:
+    """Raise where groups have the same questions, which would count twice."""
+    rows = table.rows
+    if "prompt" not in rows.columns:
+        return
+    by = (of for of in ("gold", "asked", "options") if of in rows.columns)
+    asked = different(rows.drop_nulls("prompt"), *KEY, *by)
+    again = asked.filter(asked.drop("group").is_duplicated())
+    if len(again):
+        groups = listed([f"'{of}'" for of in sorted({*again["group"].cast(pl.String)})])
+        found = f"the same question '{again['item'][0]}', with the same prompt, in {groups}"
+        todo = "Name a log of one of them, or give one group to all: --columns group=."
+        raise ConsilienceError(found, expected="different ones", where=table.where, todo=todo)
 
 
 def _take_one_reading(table: Table, reading: str | None) -> None:

@@ -58,7 +58,7 @@ def cost_in_words(record: Mapping[str, float]) -> str:
         text += f" ({counts['retries']:,} sent again; tokens of failed tries are not counted)"
     text += f", {counts['tokens_read']:,} tokens read and {counts['tokens_written']:,} written"
     if counts["refused"]:
-        text += f", {counted(counts['refused'], 'request')} without an answer"
+        text += f", {counted(counts['refused'], 'request')} failed"
     return text
 
 

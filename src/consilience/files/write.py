@@ -141,3 +141,23 @@ def cannot_write(path: Path, error: OSError) -> ConsilienceError:
         return ConsilienceError("the disk is full", where=str(path), todo=todo)
     reason = f"cannot be written: {error.strerror or error}"
     return ConsilienceError(reason, where=str(path), todo=f"{OTHER_OUT}.")
+
+
+def check_no_file(path: Path | None) -> None:
+    """Refuse, before the work, to replace a file, which may hold a person's edits.
+
+    And a file that could not be written or read again: in no folder, or with another suffix.
+    """
+    if path is not None and path.is_file() and path.stat().st_size:
+        raise ConsilienceError(
+            "there is a file already, and it may have edits",
+            expected="a new file",
+            where=str(path),
+            todo="Choose another file with --out, or delete this one.",
+        )
+    is_plain = path is not None and (path.is_file() or not path.exists())
+    if path is not None and is_plain and path.suffix not in (".jsonl", ".csv"):
+        found, expected = "a file in another format", "a name that ends in .jsonl or .csv"
+        raise ConsilienceError(found, expected=expected, where=str(path))
+    if path is not None and not path.parent.is_dir():
+        raise ConsilienceError("no such folder", where=str(path.parent), todo="Make it first.")

@@ -110,8 +110,8 @@ class AskedOptions(Options):
     vary: Vary = None
     design: Cells = "full"
     template: Annotated[str | None, Option(
-        "The text around what is asked, with {question}, {options}. Or plain, chat, or a file "
-        "(docs/prompts.md).", "TEXT")] = None
+        "The text around what is asked, with {question}, {options}. Or plain, chat, or a "
+        "TOML file (docs/prompts.md).", "TEXT")] = None
     shots: Annotated[int, Option(
         "Solved questions of the group before each question.", min=0, kinds=QUESTIONS,
         is_rare=True)] = 0

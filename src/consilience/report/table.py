@@ -311,8 +311,8 @@ def rendered(name: str, **values: Any) -> str:
 
 
 def table_text(table: Table) -> str:
-    """The table as text without colours, as wide as the terminal."""
-    return visible(fitted_text(table, get_terminal_size().columns).plain)
+    """The table as text without colours, as wide as the terminal, or 120 columns."""
+    return visible(fitted_text(table, get_terminal_size((120, SCREEN)).columns).plain)
 
 
 def as_csv(table: Table) -> str:

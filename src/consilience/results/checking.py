@@ -31,7 +31,7 @@ from consilience.results.comparing import Common, named_alike
 from consilience.runs.run import USER, Run
 
 THEIRS = "column "  # Before the name of a column of the file, among ours
-INSIDE = ("doc.", "metadata.", "vars.")  # Where logs have what their programs do not name
+INSIDE = ("doc.", "metadata.", "vars.", "eval.task_args.")  # Fields of logs that users name
 LONGEST = 40  # Characters of an example
 FEW = 3  # Values in common, below which two columns are not shown as alike
 RUN, YES = "a run", "yes"

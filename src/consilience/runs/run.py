@@ -41,7 +41,8 @@ def read_answers(path: str | Path) -> pl.DataFrame:
         raise ConsilienceError(found, expected=expected, where=where, todo=todo)
     there = {group: file for group, file in files.items() if file.is_file()}
     if not there:
-        raise no_run(path, "answers/*.parquet")
+        todo = "Give the command of the run again, which asks the rest."
+        raise ConsilienceError("no group is complete", where=str(path), todo=todo)
     for group, file in there.items():
         if record["answers"].get(group) != digest_of(file):
             raise ConsilienceError(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -11,6 +12,7 @@ from checks import output, refused
 from conftest import ROOT
 from consilience.analysis.factor_effects import factors_of
 from consilience.core.factors import Design, Factor, FactorialDesign
+from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, measure
 from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
@@ -200,6 +202,7 @@ ASKED = {
 def probed(folder, name, model="baseline:random"):
     """The plan and the result of a run."""
     suite, options = ASKED[name]
+    folder.mkdir(exist_ok=True)
     if suite == "hostile":
         suite = str(write_hostile_suite(folder / "suite"))
     if "data" in options:
@@ -226,15 +229,49 @@ def with_input(run):
     return run.answers.with_columns(input=run.queries["input"])
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_the_order_of_rows_and_groups_changes_no_number(name, tmp_path):
-    _, result = probed(tmp_path, name)
-    answers = with_input(result.run).sample(fraction=1, shuffle=True, seed=1)
-    suite = replace(result.suite, relations=result.suite.relations[::-1])
-    keys = ["metric", "over", "group", "kind", "level"]
-    found = measure(Run.open(kept_run(tmp_path / "other", suite, answers)).answers, suite, "strict")
-    known = measure(result.answers, result.suite, "strict")
-    assert_frame_equal(found.sort(keys), known.sort(keys), abs_tol=1e-12)
+def with_gaps(answers, seed):
+    """Some have no answer, and some were not asked."""
+    draw = pl.Series(np.random.default_rng(seed).random(answers.height))
+    said = pl.when(draw > 0.3).then(pl.col("^(answer|option)$"))
+    return answers.with_columns(said, excluded=pl.when(draw < 0.15).then(pl.lit("x")))
+
+
+KEYS = ["metric", "over", "group", "kind", "level"]
+
+
+def same(one, other, columns=("value", "low", "high", "n", "n_excluded", "std")):
+    one, other = (of.sort(KEYS).select(*KEYS, *columns) for of in (one, other))
+    assert_frame_equal(one, other, rel_tol=1e-9, abs_tol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "protocol"), [
+    *((name, "strict") for name in ASKED), ("edges", "published"),
+])  # fmt: skip
+def test_the_order_of_rows_groups_and_runs_and_names_of_items_change_nothing(name, protocol, tmp_path):  # fmt: skip
+    (_, result), (_, other) = (
+        probed(tmp_path / of, name, f"baseline:{of}") for of in ("random", "majority")
+    )
+    suite, (first, second) = result.suite, map(with_gaps, (result.answers, other.answers), (0, 1))
+    metrics = measure(first, suite, protocol)
+    turned = replace(suite, relations=suite.relations[::-1])
+    rows = first.with_columns(input=result.run.queries["input"])
+    run = Run.open(kept_run(tmp_path / "2", turned, rows.sample(fraction=1, shuffle=True, seed=1)))
+    same(measure(run.answers, turned, protocol), metrics)
+    if not suite.expectations:  # which are about items by their names
+        names = ("x" + pl.col("item", "subject").str.reverse()).name.keep()
+        same(measure(first.with_columns(names), suite, protocol), metrics)
+    both = ((first, second), (second, first))
+    there, back = (compare({"a": one, "b": two}, suite, protocol) for one, two in both)
+    mirrored = {"difference": -pl.col("difference"), "low": -pl.col("high"), "high": -pl.col("low")}
+    tests = ("p", "p_mid", "p_holm", "q_value", "detectable", "n", "n_excluded")
+    same(there, back.with_columns(**mirrored), [*mirrored, *tests])
+    bounded = there.filter(pl.col("low").is_not_nan())
+    assert bounded["difference"].is_between(bounded["low"], bounded["high"]).all()
+    itself = compare({"a": first, "b": first}, suite, protocol)
+    itself = itself.filter(pl.col("difference").is_not_nan())
+    assert (itself["difference"] == 0).all() and set(itself["p"].drop_nans()) <= {1}
+    assert itself["detectable"].is_nan().all()
+    assert (itself["low"] + itself["high"]).drop_nans().abs().max() < 1e-12
 
 
 def numbers_of_variants(answers, suite, chosen):

@@ -4,17 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 
-from consilience.core.factors import LETTERS, Design, Factor, FactorialDesign
 from consilience.metrics import errors
-from consilience.metrics.differences import compare
 from consilience.metrics.errors import Index, Influences
-from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
-from consilience.plans.presentation import orders_of
-from consilience.types import QUESTION_WORDS, Candidates, Fact, Pattern, Relation, Suite
 from grids import chosen, drawn_facts, drawn_questions
 
 TERMS = [(1.0,), (-1.0, 1.0), (0.5, 0.5)]  # a run, a difference of two, a mean over two seeds
@@ -115,92 +109,3 @@ def test_only_items_with_a_pair_are_clusters_above_chance():
     grid = replace(grid, asked=asked)
     for name in ("consistency", *NEAR):
         assert errors.of_group([(1.0, METRICS[name].tally(grid))], Index()).clusters == 6
-
-
-# Tables.
-
-PATTERNS = tuple(map(Pattern, ("[X] is a [Y].", "[X] is an [Y].", "[Y] is [X].")))
-COLUMNS = ["group", "item", "subject", "variant", "gold", "answer", "excluded"]
-OPTIONS = ["option", "gold_option", "n_candidates", "shown", "option_scores"]
-
-
-def facts(runs):
-    """A suite of three relations with the same subjects, and answers of so many runs."""
-    groups, tables = [], []
-    for group in "PQR":
-        known = tuple(Fact(f"i{at}", f"s{at}", ("apple", "pear", "fig")[at % 3]) for at in range(9))
-        groups.append(Relation(group, group, "N-1", PATTERNS, known, {}, Candidates.of(known)))
-    for run in range(runs):
-        draw = np.random.default_rng(run)
-        rows = [
-            (of.id, fact.item, fact.subject, text.text, fact.object,
-             [fact.object, fact.object, "fig", None][draw.integers(4)], ["x", None, None][draw.integers(3)])
-            for of in groups for fact in of.facts for text in PATTERNS
-        ]  # fmt: skip
-        tables.append(pl.DataFrame(rows, dict.fromkeys(COLUMNS, pl.String), orient="row"))
-    return Suite("facts", tuple(groups), "strict"), tables
-
-
-def questions(runs):
-    """A suite of two groups of questions with two to four options, and answers of so many runs."""
-    factors = [Factor("paraphrase", ("1", "2")), Factor("order", ("ABCD", "CDAB", "BACD"))]
-    design, groups, tables = FactorialDesign.full(factors), [], []
-    for group in "GH":
-        known = tuple(Fact(f"{group}{at}", f"{group}{at}", "a") for at in range(8))
-        cells = Design.of_cells(design, 4)
-        groups.append(Relation.of_design(group, known, Candidates.of(known), cells))
-    for run in range(runs):
-        draw, rows = np.random.default_rng(run), []
-        for of, at in ((of, at) for of in groups for at in range(8)):
-            size, item = 2 + at % 3, of.facts[at].item
-            orders = orders_of(factors[1].levels, size) * 2
-            for name, order in zip(of.design.variants, orders, strict=True):
-                if order is not None:
-                    option = [0, int(draw.integers(size)), None][draw.integers(3)]
-                    text, why = "abcd"[option or 0], ["x", None, None][draw.integers(3)]
-                    shares = draw.dirichlet(np.ones(size))
-                    rows.append((of.id, item, item, name, "a", None if why else text, why,
-                                 None if why else option, 0, size,
-                                 "".join(LETTERS[at] for at in order), np.log(shares).tolist()))  # fmt: skip
-        kinds = dict.fromkeys(COLUMNS, pl.String) | dict.fromkeys(OPTIONS[:3], pl.Int64)
-        kinds |= {OPTIONS[3]: pl.String, OPTIONS[4]: pl.List(pl.Float64)}
-        tables.append(pl.DataFrame(rows, kinds, orient="row"))
-    return Suite("questions", tuple(groups), words=QUESTION_WORDS), tables
-
-
-KEY = ["metric", "over", "group", "kind", "level"]
-
-
-def same_tables(one, other, names):
-    one, other = (of.sort(*KEY).select(*KEY, *names) for of in (one, other))
-    assert one.select(KEY).equals(other.select(KEY))
-    for name in names:
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-11, err_msg=name)
-
-
-@pytest.mark.parametrize(("made", "protocol"), [
-    (facts, "strict"), (facts, "published"), (questions, "strict"),
-])  # fmt: skip
-def test_the_order_of_rows_and_the_names_of_items_change_nothing(made, protocol):
-    suite, tables = made(2)
-    first, second = tables
-    metrics = measure(first, suite, protocol)
-    columns = ["value", "low", "high", "n", "n_excluded", "std"]
-    same_tables(measure(first.reverse(), suite, protocol), metrics, columns)
-    text = lambda name: ("x" + pl.col(name).str.reverse()).alias(name)  # noqa: E731
-    renamed = [of.with_columns(text("item"), text("subject")) for of in tables]
-    same_tables(measure(renamed[0], suite, protocol), metrics, columns)
-    both = ((first, second), (second, first))
-    there, back = (compare({"a": one, "b": two}, suite, protocol) for one, two in both)
-    mirrored = {"difference": -pl.col("difference"), "low": -pl.col("high"), "high": -pl.col("low")}
-    columns = [*mirrored, "p", "p_mid", "p_holm", "q_value", "detectable", "n", "n_excluded"]
-    same_tables(there, back.with_columns(**mirrored), columns)
-    bounded = there.filter(pl.col("low").is_not_nan())
-    assert bounded.height > 20
-    assert bounded["difference"].is_between(bounded["low"], bounded["high"]).all()
-    itself = compare({"a": first, "b": first}, suite, protocol)
-    itself = itself.filter(pl.col("difference").is_not_nan())
-    assert (itself["difference"] == 0).all() and set(itself["p"].drop_nans()) == {1}
-    assert itself["detectable"].is_nan().all()
-    sums = (itself["low"] + itself["high"]).drop_nans()
-    assert np.abs(sums.to_numpy()).max() < 1e-12

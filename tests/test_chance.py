@@ -233,14 +233,6 @@ def test_an_item_alone_has_no_chance_level():
 PREFERRED = np.array([0, 1, 2, 3])  # the position that each template makes the model choose
 
 
-@pytest.mark.parametrize("has_base", [True, False])
-def test_chance_is_that_of_two_variants_and_not_of_one_with_itself(has_base):
-    """Templates that prefer other positions agree in nothing, by chance, too."""
-    places = places_of([4] * 6, ["ABCD"] * 4)
-    templates = grid_of(np.tile(PREFERRED, (6, 1)), places=places, has_base=has_base)
-    assert value("chance_consistency", templates) == value("corrected_consistency", templates) == 0
-
-
 def test_chance_of_templates_times_orders_is_that_of_the_positions_of_each():
     """A model that chooses A, B, C, D in four templates, each in four orders: 16 variants, of
     whose 240 ordered pairs 48 differ in the template alone, 48 in the order alone, 144 in both;
@@ -251,12 +243,3 @@ def test_chance_of_templates_times_orders_is_that_of_the_positions_of_each():
     assert value("consistency", grid) == pytest.approx(48 / 240)
     assert value("chance_consistency", grid) == pytest.approx(48 / 240)
     assert value("corrected_consistency", grid) == pytest.approx(0)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_questions_that_show_options_in_the_same_order_have_the_chance_of_labels(seed):
-    grid = drawn_questions(seed, orders=("ABCDE",) * 4, sizes=(5,))
-    labels = replace(grid, places=None)
-    np.testing.assert_allclose(
-        definitions.chance_by_place(grid), definitions.chance_by_answer(labels), atol=1e-12
-    )

@@ -69,36 +69,6 @@ def test_every_form_of_a_table_has_the_same_numbers(tmp_path):
         assert numbers(cs.score(answers, columns={"template": field})) == [100, 50, 50]
 
 
-def rows_of(size=12):
-    """Questions with four options in three orders and two templates, in one group of two."""
-    draw, rows = random.Random(3), []
-    for at in range(size):
-        texts = [f"{word} {at}" for word in ("oak", "elm", "fir", "yew")]
-        for order in "123":
-            shown = draw.sample(texts, 4)
-            for template in ("plain", "polite"):
-                answer = texts[0] if draw.random() < 0.5 else draw.choice(texts)
-                answer = "ABCD"[shown.index(answer)] if template == "plain" else answer
-                rows.append(row(f"q{at}", answer, texts[0], options=shown, order=order,
-                                template=template, group="trees" if at % 3 else "other"))  # fmt: skip
-    return rows
-
-
-def test_the_order_of_rows_names_of_items_and_order_of_options_change_nothing(tmp_path):
-    rows = rows_of()
-    expected = cs.score(write(tmp_path / "t.jsonl", rows))
-    shuffled = random.Random(1).sample(rows, len(rows))
-    result = cs.score(write(tmp_path / "t.jsonl", shuffled))
-    assert_frame_equal(result.metrics, expected.metrics)
-    assert_frame_equal(result.answers, expected.answers)
-    renamed = [of | {"item": f"x{100 - int(of['item'][1:])}"} for of in rows]
-    assert_frame_equal(cs.score(write(tmp_path / "t.jsonl", renamed)).metrics, expected.metrics)
-    turned = [of | {"options": of["options"][::-1]} for of in rows if of["template"] == "polite"]
-    straight = [of for of in rows if of["template"] == "polite"]
-    both = [numbers(cs.score(write(tmp_path / "t.jsonl", of))) for of in (turned, straight)]
-    assert both[0] == both[1]
-
-
 @pytest.mark.parametrize(("rows", "factors", "message"), [
     *cases("tables_elsewhere_bad"),
     ([row("a", "x", sample=str(at)) for at in range(201)], {}, "201 variants"),

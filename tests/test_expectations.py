@@ -244,13 +244,6 @@ def test_an_expectation_without_another_has_no_chance_level():
     assert (share.value, share.n, share.left_out) == (1 / 2, 2, 1)  # b for d, not d for b
 
 
-def test_chance_is_of_one_variant():
-    """A model that says yes in one variant and no in the other agrees with itself by chance."""
-    replies = {(item, v): ("yes", "no")[v] for item in "abcd" for v in (0, 1)}
-    both = [pair("same", "a", "b"), pair("same", "c", "d")]
-    assert rates(both, replies, 2) == [0, 0]
-
-
 def test_clusters_are_connected_components():
     """a-b and b-c have b in common, and d-e nothing; of one kind only its expectations connect."""
     replies = {(item, 0): "yes" for item in "abcde"}

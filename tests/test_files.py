@@ -59,9 +59,16 @@ def test_a_device_is_written_in_place(minor, tmp_path):
     assert nothing_else_in(tmp_path, "node")
 
 
-def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
+def test_parts_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A full disk, or a fault in the middle, keeps the old file."""
     path = tmp_path / "file"
-    write.write_whole(path, b"one")
+    write.write_whole(path, lambda: (part for part in (b"o", b"ne")))
+
+    def failing():
+        yield b"c\n"
+        raise ConsilienceError("no more")
+
+    refused("no more", write.write_whole, path, failing)
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -139,20 +146,6 @@ def test_a_list_in_a_cell(text, value):
 def test_a_text_in_a_cell(value, read):
     assert text(value) == read
     assert line(value) == (read if read is None else " ".join(read.split("\n")))
-
-
-def test_parts_are_written_whole_or_not_at_all(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    write.write_whole(file, lambda: (part for part in (b"a\n", b"b\n")))
-    assert file.read_bytes() == b"a\nb\n"
-
-    def failing():
-        yield b"c\n"
-        raise ConsilienceError("no more")
-
-    refused("no more", write.write_whole, file, failing)
-    assert file.read_bytes() == b"a\nb\n"
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_text_is_utf8_and_its_line_ends_stay(tmp_path):

@@ -61,6 +61,8 @@ FRAME_FAULTS = [
      r"row 1: the pattern '\[X\] is' has 0 \[Y\]"),
     ({"item": ["1", "1"], "subject": ["a", "b"], "object": ["c", "c"]}, ["[X] [Y]"],
      "row 2: duplicate item '1' of 'questions'"),
+    ({"subject": ["a", None], "object": ["b", None], "pattern": ["[X]: [Y]"] * 2,
+      "language": ["en", "de"]}, None, "row 2: duplicate pattern .*the first is the frame, row 1"),
     ({"subject": [], "object": []}, ["[X] [Y]"], "the frame: no rows"),
     (FACTS, {"prot": PATTERNS}, "patterns of the relation 'prot', which has no facts"),
     (FACTS, "[X] [Y]", "patterns of type str; expected a list of texts"),
@@ -150,9 +152,3 @@ def test_a_frame_in_one_other_language_needs_no_names():
     frame = pl.DataFrame({"subject": ["Italia"], "object": ["Roma"]})
     suite = Suite.from_frame(frame, patterns=["[X]: [Y]"], language="it", name="capitals")
     assert suite["capitals"].patterns[0].language == suite.language == "it"
-
-
-def test_a_text_is_one_pattern():
-    twice = pl.DataFrame({**CAPITALS, "pattern": ["[X]: [Y]"] * 4})
-    message = "row 3: duplicate pattern .*the first is the frame, row 1"
-    refused(message, Suite.from_frame, twice)

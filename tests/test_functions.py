@@ -53,6 +53,7 @@ def test_oracle_is_right_and_random_is_neither_constant_nor_another_each_time():
     tables = [asked(prompt_baseline("random", QUESTIONS, seed)) for seed in (0, 0, 1)]
     first, again, other = (table["option"].to_list() for table in tables)
     assert first == again != other and len(set(first)) > 1
+    refused("Did you mean 'first'", prompt_baseline, "frist", QUESTIONS, 0)
 
 
 def test_the_majority_is_that_of_each_group_and_number_of_options():
@@ -104,10 +105,6 @@ def test_the_random_baseline_draws_a_gold_of_the_group_for_each_prompt_and_sampl
     assert first == again != other
     assert (set(first[: 3 * 6]), set(first[3 * 6 :])) == ({"Rome", "Oslo"}, {"Bern", "Riga"})
     assert len(set(first[:6])) == 2
-
-
-def test_an_unknown_baseline_names_the_known_ones():
-    refused("Did you mean 'first'", prompt_baseline, "frist", QUESTIONS, 0)
 
 
 PORTS = cs.Suite.from_patterns(

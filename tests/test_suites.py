@@ -56,9 +56,6 @@ def test_a_folder_is_read_as_it_stands(write_suite):
     assert relation.edges == {(0, 1): Edge(True, False, False)}
 
 
-FACT = '{"relation": "capital", "subject": "France", "object": "Paris"}\n'
-
-
 def broken(write_suite, file, content):
     """A suite of which one file is replaced."""
     folder = write_suite()

@@ -35,7 +35,6 @@ from consilience.suites.pairs import (
     task_of_table,
 )
 
-THREE = ("entailment", "neutral", "contradiction")
 SPLITS = ("train", "validation", "test")
 
 

@@ -379,6 +379,9 @@ def test_folders_of_logs_of_inspect(consilience, tmp_path):
         asked = [sample(1, "oak", "elm" if at else "oak", "CI"[at])]
         log(tmp_path / f"{style}.eval", asked, task=style, task_args={"style": style})
     refused("the same question '1', with the same prompt, in 'x', 'y'", cs.score, tmp_path)
+    log(tmp_path / "y.eval", [one | {"input": "Which?"} for one in asked], task="y")
+    assert numbers(cs.score(tmp_path)) == [50, None, 50]
+    log(tmp_path / "y.eval", asked, task="y", task_args={"style": "y"})
     styles = {"group": "", "template": "eval.task_args.style"}
     assert numbers(cs.score(tmp_path, columns=styles)) == [100, 0, 0]
     log(tmp_path / "y.eval", asked, task="x", model="large")

@@ -225,8 +225,9 @@ def _refuse_twice(table: Table) -> None:
     rows = table.rows
     if "prompt" not in rows.columns:
         return
+    rows = rows.drop_nulls("prompt").with_columns(asked=pl.col("prompt").hash())
     by = (of for of in ("gold", "asked", "options") if of in rows.columns)
-    asked = different(rows.drop_nulls("prompt"), *KEY, *by)
+    asked = different(rows, *KEY, *by)
     again = asked.filter(asked.drop("group").is_duplicated())
     if len(again):
         groups = listed([f"'{of}'" for of in sorted({*again["group"].cast(pl.String)})])
@@ -280,6 +281,11 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
             )
     varying.sort(key=[*FACTORS, *varying].index)
     order = {name: _levels(rows, name) for name in varying}
+    if "order" in varying:
+        known = pl.col("order").count().over("group")
+        if rows.filter(pl.col("order").is_null(), known > 0).height:
+            found, expected = "rows without an order beside others", "such as ABCD in all of a group"
+            raise ConsilienceError(found, expected=expected, where=table.where)
     none, by = pl.lit("none").cast(pl.Categorical), ["group", *varying]
     rows = rows.with_columns(
         pl.when(pl.col(of).count().over("group") > 0).then(pl.col(of).fill_null(none))

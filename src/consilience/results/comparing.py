@@ -64,6 +64,8 @@ class Common:
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
             expected = "some with the same group, item, variant and right answer"
             todo = "`consilience check RUN RUN` shows what they have in common."
+            if "no group is" in counts:
+                todo = "To ignore groups: `score FILE --columns group= --out RUN`."
             found = f"no query that all runs have: {counts}"
             raise ConsilienceError(found, expected=expected, todo=todo)
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())

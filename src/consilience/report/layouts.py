@@ -154,9 +154,10 @@ def group_table(metrics: pl.DataFrame, suite: Suite) -> Table:
 
 
 def language_rows(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The headline numbers of each language and of each two; nothing of one language."""
+    """The headline numbers of each language, then of each two; nothing of one language."""
     is_shown = pl.col("metric").is_in([*HEADLINES]) & (pl.col("over") != "group")
-    return metrics.filter(is_shown, kind="language")
+    is_pair = pl.col("level").str.contains("/")
+    return metrics.filter(is_shown, kind="language").sort(is_pair, maintain_order=True)
 
 
 def form_rows(rows: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from consilience.app import console
 from consilience.app.process import program
 from consilience.options import parameters
 from consilience.options.commands import ProbeOptions
-from consilience.runs.run import command_of
+from consilience.report.page import _origin
 from consilience.suites import facts as fetch_module
 
 HEAVY = (
@@ -180,8 +180,8 @@ def test_a_recorded_command_has_the_values_of_the_file(consilience, tmp_path):
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert err == "", "quiet"
     command = "consilience probe --groups sport,capital --limit 2 --model baseline:oracle "
-    assert command_of(record["options"]) == f"{command}--data-dir 'my data' --out run"
-    assert command_of({"model": None}) == "" == command_of(None)
+    repeated = dict(_origin("run", record))["Command"]
+    assert repeated == f"{command}--data-dir 'my data' --out run"
     vary = parameters(ProbeOptions)["vary"]
     assert vary.arguments(("order", "labels")) == ["--vary", "order", "--vary", "labels"]
 

@@ -278,8 +278,6 @@ TREES = {"choices": ["oak", "elm"]}
       for at in (0, 1) for of, reply in (("strict-match", "no"), ("flexible-extract", "7"))],
      0, ["no", "no"], "left out: 2 rows of other readings of an answer; used: strict-match"),
     ([document(0, ["Rome", "Roma"], ["Roma"])], 100, ["Rome"], ""),
-    ([document(at, "word", [["-3.2", of]], ["word"], acc=float(of == "True")) for at, of in enumerate(("True", "False"))],
-     50, ["word", None], ""),
     ([document(0, "7", ["7"]), document(1, "", ["-3.2"]) | {"arguments": {"gen_args_0": {"arg_0": "word"}}}], 100, ["7"],
      "left out: 1 documents of quiz, which have no right answer"),
     ([document(0, "7", ["7"]), document(1, 0, totals(-3.2, -1.0), "ab", acc=0.4)], 100, ["7"],

@@ -68,7 +68,7 @@ def test_a_run_without_a_folder_lives_as_long_as_its_result(capsys):
 def test_results_folders_and_runs_are_compared(tmp_path):
     first = cs.evaluate(PORTS, "baseline:constant", out=tmp_path / "a")
     second = cs.evaluate(PORTS, "baseline:oracle")
-    compared = first.compare(second)
+    compared = cs.compare(first, second)
     difference = compared.table.filter(metric="accuracy", over="mean")["difference"].item()
     assert difference == pytest.approx(2 / 3)
     assert re.search(r"Accuracy +33\.3 +100\.0 +\+66\.7", repr(compared))
@@ -144,7 +144,7 @@ def test_values_are_shown_on_one_screen(result, tmp_path, monkeypatch):
     data = write_pairs(tmp_path / "pairs.jsonl")
     values = [
         run, run.summary, run.run, run.plot(), run.suite, run.suite["capital"],
-        run.suite["capital"].candidates, run.compare(run), cs.suite_stats("mini"),
+        run.suite["capital"].candidates, cs.compare(run, run), cs.suite_stats("mini"),
         cs.analyze_patterns(run.folder), cs.analyze_edits(run.folder),
         cs.analyze_examples(run.folder), cs.analyze_knowledge([run.folder]),
         cs.reproduce_table("pararel-table-1", dry_run=True),

@@ -195,7 +195,7 @@ def test_only_what_both_runs_have_is_compared():
         cs.score(pl.DataFrame([*scored(lacks)], infer_schema_length=None))
         for lacks in (False, True)
     )
-    compared = first.compare(second).table.filter(over="all", kind="whole")
+    compared = cs.compare(first, second).table.filter(over="all", kind="whole")
     for name in ("brier_score", "total_variation", "calibration_error"):
         assert compared.filter(metric=name).select("difference", "p", "n").rows() == [(0, 1, 6)]
 

@@ -312,10 +312,6 @@ def _of_document(sample: Record, task: str, model: str | None) -> Rows:
             right = row["right"] if len(written) == 1 else None
             yield sample, {**row, "answer": text, "sample": str(at), "right": right}
         return
-    elif len(texts) == 1 and isinstance(texts[0], str):  # is it the most probable one?
-        is_best = str(replies[0][1]) == "True"
-        row |= {"gold": texts, "answer": texts[0] if is_best else None}
-        row["error"] = None if is_best else "another text is more probable"
     else:
         row["left_out"] = f"{documents}, which have no right answer"
     yield sample, row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,8 @@ from consilience.core.errors import By
 from consilience.endpoints import cost_in_words
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import headline_metrics
+from consilience.options import parameters
+from consilience.options.commands import ProbeOptions
 from consilience.report import charts, layouts
 from consilience.report.cautions import SHOWN, by_run, ranked
 from consilience.report.questions import packed
@@ -38,7 +41,7 @@ from consilience.report.table import (
     rendered,
     text_of,
 )
-from consilience.runs.run import Run, command_of
+from consilience.runs.run import Run
 from consilience.types import Suite
 
 EACH = 3  # violated expectations of a kind
@@ -254,10 +257,13 @@ def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
 
 def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     """The command, model, times, versions and digests of a run, as far as they are known."""
-    settings = record.get("settings", {})
+    settings, options, words = record.get("settings", {}), record.get("options", {}), list[str]()
+    if None not in options.values():  # else a model or a suite was a Python value
+        for of, value in options.items():
+            words += parameters(ProbeOptions)[of].arguments(value)
     known: dict[str, Any] = {
         "Run": name,
-        "Command": command_of(record.get("options")) or "not known",
+        "Command": shlex.join(["consilience", "probe", *words]) if words else "not known",
         "Model": settings.get("model"),
         "Scored by": record.get("scoring"),
         "Started": record.get("started"),

@@ -25,7 +25,7 @@ from consilience.files.rows import names_of
 from consilience.metrics.measure import FEWEST, legible, measure
 from consilience.metrics.registry import ENOUGH
 from consilience.options.commands import ScoreOptions
-from consilience.probing import counted_by, noise_floor_of
+from consilience.probing import noise_floor_of
 from consilience.report.table import Column, Output, Table, frame_table
 from consilience.results.comparing import Common, named_alike
 from consilience.runs.run import USER, Run
@@ -257,7 +257,7 @@ def compared(every: Sequence[Checked], folder: Path) -> tuple[pl.DataFrame, str]
             else Run.open(known.path), label=known.path)
         for at, (known, of) in enumerate(zip(every, made, strict=True))
     ]  # fmt: skip
-    suite = counted_by(runs[0])
+    suite = runs[0].suite
     for what, by in COMMON.items():
         queries = (run.queries.select(by).unique() for run in named_alike(runs, suite)[0])
         single = (of.explode(by) if by == ["choices"] else of for of in queries)

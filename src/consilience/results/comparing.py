@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from consilience.analysis.examples import QUERY, flip_rows
-from consilience.core.errors import By, ConsilienceError, Protocol
+from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import TURN, Design, FactorialDesign
 from consilience.core.items import group_rows
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
-from consilience.probing import counted_by, noise_floor_of
+from consilience.probing import noise_floor_of
 from consilience.report.cautions import Known, by_run, cautions, ranked
 from consilience.report.layouts import (
     comparison_table,
@@ -86,10 +86,10 @@ class Common:
         return cls(runs, suite, answers, shared, sizes)
 
     @classmethod
-    def of_turns(cls, run: Run, suite: Suite) -> Common:
+    def of_turns(cls, run: Run) -> Common:
         """The turns of the chats of a run, as a run each."""
         names, groups = dict[str, dict[str, str]](), list[Relation]()
-        for one in suite:
+        for one in run.suite:
             known = one.design.factorial if TURN in one.design.levels else FactorialDesign.full(())
             for level, cells in group_rows(known.levels.get(TURN, ())).items():
                 alone, old = known.only(cells).without([TURN]), map(known.names.__getitem__, cells)
@@ -101,7 +101,7 @@ class Common:
             todo = "Name the run of the new version, too."
             raise ConsilienceError(found, expected=f"{expected}, or one with --then", todo=todo)
         runs = [replace(run, label=level, names=of) for level, of in names.items()]
-        common = cls.of(runs, replace(suite, relations=tuple(groups)))
+        common = cls.of(runs, replace(run.suite, relations=tuple(groups)))
         return replace(common, sizes=dict.fromkeys(names, common.shared.height))
 
 
@@ -189,11 +189,11 @@ class Comparison(Displayed):
 
     def flips(self) -> Output:
         """Which answers of later runs differ from those of the first: ``flips, answers``."""
-        return flips_of(self.runs, self.suite.protocol)
+        return flips_of(self.runs)
 
     def same(self, within: float) -> Output:
         """Whether the runs are of the same model, within so many points: ``same``."""
-        return same_of(self.runs, within, self.suite.protocol)
+        return same_of(self.runs, within)
 
     def output(self, by: By | None = None) -> Output:
         """The differences as ``by`` chooses them, and which tables have details."""
@@ -227,17 +227,14 @@ def _record(runs: Sequence[Run], suite: Suite) -> dict[str, Any]:
     return record_of(runs=[run.where for run in runs], suite=suite.name, protocol=suite.protocol)
 
 
-def flips_of(
-    runs: Sequence[Run], protocol: Protocol | None = None, common: Common | None = None
-) -> Output:
+def flips_of(runs: Sequence[Run], common: Common | None = None) -> Output:
     """The answers of later runs that differ from those of the first, to what all were asked.
 
     ``flips``: a row a part of the answers (``FLIP_SCHEMA``). ``answers``: a row an answer that
     changed. ``common``: what all were asked, where it is known. Of one run the turns of its chats.
     """
     if common is None:
-        suite = counted_by(runs[0], protocol)
-        common = Common.of(runs, suite) if len(runs) > 1 else Common.of_turns(runs[0], suite)
+        common = Common.of(runs, runs[0].suite) if len(runs) > 1 else Common.of_turns(runs[0])
     answers, (first, *others) = common.answers, (run.label for run in common.runs)
     parts = [flip_rows((answers[first], answers[one]), first, one) for one in others]
     numbers = pl.concat(of for of, _ in parts)
@@ -251,14 +248,14 @@ def flips_of(
     )  # fmt: skip
 
 
-def same_of(runs: Sequence[Run], within: float, protocol: Protocol | None = None) -> Output:
+def same_of(runs: Sequence[Run], within: float) -> Output:
     """Whether later runs are of the model of the first; the exit status is 3 unless all are.
 
     ``same``: a row a number of two runs (``sameness.SAME_SCHEMA``). ``within``: points.
     """
     if len(runs) < 2:
         raise ConsilienceError(f"{len(runs)} run", expected="two runs or more of one suite")
-    known = Common.of(runs, counted_by(runs[0], protocol))
+    known = Common.of(runs, runs[0].suite)
     answers = asked_of_all(known.answers)
     first, *others = known.runs
     found = [
@@ -274,9 +271,9 @@ def same_of(runs: Sequence[Run], within: float, protocol: Protocol | None = None
     )  # fmt: skip
 
 
-def compare_opened(runs: Sequence[Run], protocol: Protocol | None = None) -> Comparison:
+def compare_opened(runs: Sequence[Run]) -> Comparison:
     """Later runs against the first."""
-    common = Common.of(runs, counted_by(runs[0], protocol))
+    common = Common.of(runs, runs[0].suite)
     table = compare(common.answers, common.suite, common.suite.protocol)
     return Comparison(runs, common.suite, table, cautions_on(common, table))
 

@@ -20,7 +20,6 @@ from consilience.report.page import Page, RunView, render, report_page
 from consilience.report.questions import question_data
 from consilience.report.table import Displayed, Output, record_of
 from consilience.results import comparing
-from consilience.results.comparing import Comparison
 from consilience.runs.run import Run
 from consilience.types import Suite
 
@@ -77,7 +76,7 @@ def _measured(runs: Sequence[Run], suite: Suite, advance: Advance) -> Page:
         runs, suite, asked = common.runs, common.suite, {**common.answers}
         of_all = asked_of_all(asked)
         compared = compare(of_all, suite, suite.protocol)
-        flips = comparing.flips_of(runs, suite.protocol, common).tables["flips"]
+        flips = comparing.flips_of(runs, common).tables["flips"]
         notes = comparing.cautions_on(common, compared)
     views = []
     for run in runs:
@@ -120,11 +119,6 @@ class Result(Displayed, CountedRun):
         """Consistency of each relation or group, or of each form, with its 95 % interval."""
         rows = charts.consistency_rows({self.run.label: self.metrics}, self.suite)
         return charts.consistency_chart(rows, self.suite)
-
-    def compare(self, *others: Result | Run | str | Path) -> Comparison:
-        """Other runs against this one: paired differences with intervals and tests."""
-        runs = distinct_runs([self, *others])
-        return comparing.compare_opened(runs, self.protocol)
 
     def report(self, page: str | Path) -> Path:
         """Write the run as one HTML page that needs no network; the path of the page."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -266,12 +265,3 @@ def options_record(options: ProbeOptions, values: Mapping[str, object]) -> dict[
             path = str(value) if isinstance(value, Path) else None
             record[name] = value if is_plain else path or list(value)
     return record
-
-
-def command_of(options: Mapping[str, Any] | None) -> str:
-    """The command that asks a run again, by its recorded options; empty with a Python value."""
-    if options is None or None in options.values():
-        return ""
-    known = parameters(ProbeOptions)
-    words = [word for name, value in options.items() for word in known[name].arguments(value)]
-    return shlex.join(["consilience", "probe", *words])

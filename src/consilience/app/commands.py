@@ -484,10 +484,7 @@ def suite_export(options: ExportCommand) -> Output:
     A row is an item in a variant: the prompt, what may be answered and the gold. Add a column
     `answer`, and measure it: consilience score FILE; of facts with --suite S (docs/elsewhere.md).
     """
-    from consilience.authoring.importing import check_no_file
     from consilience.elsewhere import exports
-    if options.out.suffix:
-        check_no_file(options.out)
     return exports.exported(options, options.out)
 
 

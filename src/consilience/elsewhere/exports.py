@@ -134,6 +134,7 @@ def exported(options: ExportOptions, out: Path) -> Output:
     """Write the rows to a new file; a name without an ending is the folder of a task."""
     if out.is_dir() or not out.suffix:
         return exported_task(options, out)
+    check_no_file(out)
     size, rows = [0], asked_rows(options)[1]
 
     def lines() -> Iterator[bytes]:

@@ -272,20 +272,19 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
     for name in varying:
         alone = levels[name].group_by(name).len().filter(pl.col("len") == 1).height
         if alone and len(items) > 1 and not is_exported and name not in NUMBERED:
-            source = table.fields.get(name, name)
             raise ConsilienceError(
-                f"{counted(alone, 'value')} of the field '{source}' in one item only",
+                f"{counted(alone, 'value')} of the field '{table.fields.get(name, name)}' in one "
+                "item only",
                 expected=f"levels of the factor '{name}', which several items have",
                 where=table.where,
                 todo=f"--columns {name}= takes none. {TO_CHECK}",
             )
     varying.sort(key=[*FACTORS, *varying].index)
     order = {name: _levels(rows, name) for name in varying}
-    if "order" in varying:
-        known = pl.col("order").count().over("group")
-        if rows.filter(pl.col("order").is_null(), known > 0).height:
-            found, expected = "rows without an order beside others", "such as ABCD in all of a group"
-            raise ConsilienceError(found, expected=expected, where=table.where)
+    has_order = pl.col("order").count().over("group") > 0
+    if "order" in varying and rows.filter(pl.col("order").is_null(), has_order).height:
+        found, expected = "rows without an order beside others", "such as ABCD in each of a group"
+        raise ConsilienceError(found, expected=expected, where=table.where)
     none, by = pl.lit("none").cast(pl.Categorical), ["group", *varying]
     rows = rows.with_columns(
         pl.when(pl.col(of).count().over("group") > 0).then(pl.col(of).fill_null(none))

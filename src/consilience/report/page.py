@@ -257,13 +257,13 @@ def repeat(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Part]:
 
 def _origin(name: str, record: Mapping[str, Any]) -> dict[str, str]:
     """The command, model, times, versions and digests of a run, as far as they are known."""
-    settings, options, words = record.get("settings", {}), record.get("options", {}), list[str]()
-    if None not in options.values():  # else a model or a suite was a Python value
-        for of, value in options.items():
-            words += parameters(ProbeOptions)[of].arguments(value)
+    settings, options = record.get("settings", {}), record.get("options", {"model": None})
+    known_options = {of: x for of, x in options.items() if x is not None}
+    words = (parameters(ProbeOptions)[of].arguments(x) for of, x in known_options.items())
+    command = shlex.join(["consilience", "probe", *chain.from_iterable(words)])
     known: dict[str, Any] = {
         "Run": name,
-        "Command": shlex.join(["consilience", "probe", *words]) if words else "not known",
+        "Command": command if known_options == options else "not known",
         "Model": settings.get("model"),
         "Scored by": record.get("scoring"),
         "Started": record.get("started"),

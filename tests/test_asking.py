@@ -190,14 +190,11 @@ def test_the_share_of_changed_answers(tmp_path):
     assert counted.metrics.schema == METRICS_SCHEMA
 
 
-def test_how_many_prompts_are_sent_again():
+def test_the_sample_is_of_rows_that_have_answers():
     """A twentieth of the run, at most 64; or as many as wanted."""
     assert [sample_size(run, None) for run in (0, 19, 20, 500, 10**6)] == [0, 0, 1, 25, 64]
     assert [sample_size(run, 256) for run in (12, 2000)] == [12, 256]
     assert sample_size(2000, 0) == 0
-
-
-def test_the_sample_is_of_rows_that_have_answers():
     tables = {name: pl.DataFrame({"answer": [None, *"abcd"]}) for name in "xyz"}
     rows = sample(tables, 6, seed=1)
     assert rows == sample(tables, 6, seed=1) != sample(tables, 6, seed=2)

@@ -5,22 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import grids
 from consilience.core.factors import Expectation, Reference, instances
 from consilience.metrics import definitions
 from consilience.metrics.definitions import _distributions
 from consilience.metrics.registry import METRICS, Places
 from consilience.plans.presentation import orders_of
 from consilience.probing import _majority
-from grids import (
-    chosen,
-    drawn_facts,
-    drawn_questions,
-    grid_of,
-    numbers,
-    places_of,
-    same_numbers,
-    value,
-)
 
 SEEDS = range(12)
 SOME_LACK = [(0, 0), (0.2, 0), (0, 0.3), (0.3, 0.3)]  # no answer, not asked
@@ -101,12 +92,12 @@ def drawn(seed):
     compared = None if seed % 3 else [(0, at) for at in range(1, 4)]
     has_base = seed % 5 > 0
     for by_pair in (True, False):
-        grid = drawn_facts(seed, compared=compared, by_pair=by_pair, has_base=has_base, **of)
+        grid = grids.drawn_facts(seed, compared=compared, by_pair=by_pair, has_base=has_base, **of)
         level = lambda weights, grid=grid: by_answer(grid, weights)  # noqa: E731
         yield definitions.chance_by_answer(grid), level
     for has_pins in (False, True):
         some = None if seed % 4 else np.array([(0, 1), (1, 2), (0, 4)])
-        grid = drawn_questions(seed, **of, has_pins=has_pins)
+        grid = grids.drawn_questions(seed, **of, has_pins=has_pins)
         grid = replace(grid, has_base=has_base, compared=some)
         one = shown(grid)
         level = lambda weights, of=(grid, one): by_place(of[0], weights, of[1], product)  # noqa: E731
@@ -171,7 +162,7 @@ def violations(units, weights):
 @pytest.mark.parametrize("seed", range(24))
 def test_violations_by_chance_are_those_with_the_answers_to_other_expectations(seed):
     units = expectations(seed, (2, 3) if seed % 2 else (3,))
-    tally = METRICS["chance_violation_rate"].tally(grid_of(np.zeros((0, 1)), instances=units))
+    tally = METRICS["chance_violation_rate"].tally(grids.grid_of(np.zeros((0, 1)), instances=units))
     one, step = np.ones(len(units)), 1e-5 * np.eye(len(units))
     assert (tally.hits, tally.total) == pytest.approx(violations(units, one))
     slopes = [(np.array(violations(units, one + of)) - violations(units, one - of)) / 2e-5 for of in step]  # fmt: skip
@@ -200,31 +191,33 @@ def permuted(grid, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_order_of_options_in_the_file_and_of_items_changes_no_number(seed):
-    grid = drawn_questions(seed, seed + 1)
+    grid = grids.drawn_questions(seed, seed + 1)
     other = permuted(grid, seed)
-    same_numbers(numbers(grid), numbers(other))
-    same_numbers(numbers(_majority(grid, None)), numbers(_majority(other, None)))
-    same_numbers(numbers(grid), numbers(chosen(grid, np.arange(seed + 1)[::-1])))
+    grids.same_numbers(grids.numbers(grid), grids.numbers(other))
+    grids.same_numbers(grids.numbers(_majority(grid, None)), grids.numbers(_majority(other, None)))
+    grids.same_numbers(
+        grids.numbers(grid), grids.numbers(grids.chosen(grid, np.arange(seed + 1)[::-1]))
+    )
 
 
 def test_answers_that_are_all_the_same_are_not_above_chance():
     """Whatever rounding leaves of 1 - 1."""
     for items in range(2, 20):
         for variants in range(2, 8):
-            facts = grid_of(np.zeros((items, variants)))
-            shown = replace(facts, places=places_of([3] * items, ["ABC"] * variants))
-            assert np.isnan(value("corrected_consistency", facts)), (items, variants)
+            facts = grids.grid_of(np.zeros((items, variants)))
+            shown = replace(facts, places=grids.places_of([3] * items, ["ABC"] * variants))
+            assert np.isnan(grids.value("corrected_consistency", facts)), (items, variants)
             for name in ("corrected_consistency", "label_kappa"):
-                assert np.isnan(value(name, shown)), (items, variants)
+                assert np.isnan(grids.value(name, shown)), (items, variants)
 
 
 def test_an_item_alone_has_no_chance_level():
     """A second one that was left out, or has other options, says nothing of it either."""
-    alone = grid_of([[0, 1]], places=places_of([3], ["ABC"] * 2))
-    left_out = grid_of([[0, 1], [0, 0]], asked=np.array([[True, True], [False, False]]))
-    other_size = grid_of([[0, 1], [0, 0]], places=places_of([2, 3], ["ABC"] * 2))
-    never = grid_of([[0, 1], [0, 0]], asked=np.zeros((2, 2), bool))
-    for grid in (alone, left_out, other_size, never, grid_of([[0, 1]])):
+    alone = grids.grid_of([[0, 1]], places=grids.places_of([3], ["ABC"] * 2))
+    left_out = grids.grid_of([[0, 1], [0, 0]], asked=np.array([[True, True], [False, False]]))
+    other_size = grids.grid_of([[0, 1], [0, 0]], places=grids.places_of([2, 3], ["ABC"] * 2))
+    never = grids.grid_of([[0, 1], [0, 0]], asked=np.zeros((2, 2), bool))
+    for grid in (alone, left_out, other_size, never, grids.grid_of([[0, 1]])):
         for name in ("corrected_consistency", "chance_consistency"):
             tally = METRICS[name].tally(grid)
             assert np.isnan(tally.value) and tally.n == 0
@@ -239,7 +232,9 @@ def test_chance_of_templates_times_orders_is_that_of_the_positions_of_each():
     where both are moved by as many places (48) the option is the same."""
     orders = ["ABCD", "BCDA", "CDAB", "DABC"]
     shown = np.array([[(place + shift) % 4 for shift in range(4)] for place in PREFERRED])
-    grid = grid_of(np.tile(shown.ravel(), (5, 1)), places=places_of([4] * 5, orders * 4))
-    assert value("consistency", grid) == pytest.approx(48 / 240)
-    assert value("chance_consistency", grid) == pytest.approx(48 / 240)
-    assert value("corrected_consistency", grid) == pytest.approx(0)
+    grid = grids.grid_of(
+        np.tile(shown.ravel(), (5, 1)), places=grids.places_of([4] * 5, orders * 4)
+    )
+    assert grids.value("consistency", grid) == pytest.approx(48 / 240)
+    assert grids.value("chance_consistency", grid) == pytest.approx(48 / 240)
+    assert grids.value("corrected_consistency", grid) == pytest.approx(0)

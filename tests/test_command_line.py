@@ -343,9 +343,6 @@ def test_data_list_check_stats(consilience, tmp_path, write_suite):
     for said in ("facts.jsonl:1, column 'subject': no 'subject'", "facts.jsonl:2: not JSON"):
         assert f"error: {bad}/{said}" in err
     assert "3 problems in" in consilience("suite", "check", bad, "-q")[2], "errors are not notes"
-    task = tmp_path / "task.toml"
-    task.write_text('name = "t"\n')
-    assert "no column 'kind'" in refusal(consilience, "suite", "check", task)
     assert consilience("suite", "check", "rte")[1].startswith("rte: good; a task of sentence pairs")
     status, out, _ = consilience("suite", "check", bad, "--json")
     assert (status, len(json.loads(out)["problems"])) == (2, 3)

@@ -6,13 +6,7 @@ import pytest
 
 from consilience import score
 from consilience.core.items import Choice
-from consilience.metrics.definitions import (
-    bins_of,
-    brier_score,
-    calibration_error,
-    chance_total_variation,
-    total_variation,
-)
+from consilience.metrics import definitions
 from consilience.metrics.registry import option_probabilities
 from grids import grid_of as grid_of_answers
 from grids import places_of
@@ -39,22 +33,22 @@ YES, NO = Choice("yes"), Choice("no")
 def test_the_distance_of_two_variants_and_its_chance_level_by_hand():
     """|.8 - .5| and |.1 - .3|; of two items, |.8 - .3| and |.5 - .1|, mean .45."""
     grid = grid_of(TWO, golds=[0, 1])
-    assert value(total_variation, grid) == pytest.approx((0.3 + 0.2) / 2)
-    assert value(chance_total_variation, grid) == pytest.approx(0.45)
-    of_variation = total_variation(grid)
+    assert value(definitions.total_variation, grid) == pytest.approx((0.3 + 0.2) / 2)
+    assert value(definitions.chance_total_variation, grid) == pytest.approx(0.45)
+    of_variation = definitions.total_variation(grid)
     assert (of_variation.n, of_variation.left_out) == (2, 0)
 
 
 def test_an_item_without_a_distribution_in_a_variant_is_left_out_there():
     """Its other distribution still counts for the chance level, as an answer does."""
     grid = grid_of([*TWO, [[0.6, 0.4], NONE]], golds=[0, 1, 0])
-    tally = total_variation(grid)
+    tally = definitions.total_variation(grid)
     assert (tally.n, tally.left_out, tally.value) == (2, 1, pytest.approx(0.25))
     # Of two more pairs of items: .6 in the first variant from .5 and .3 in the second.
     by_chance = (0.5 + 0.4 + 0.1 + 0.3) / 4
-    assert value(chance_total_variation, grid) == pytest.approx(by_chance)
-    assert total_variation(grid_of([[NONE, NONE]])) is None
-    assert chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None
+    assert value(definitions.chance_total_variation, grid) == pytest.approx(by_chance)
+    assert definitions.total_variation(grid_of([[NONE, NONE]])) is None
+    assert definitions.chance_total_variation(grid_of([[[0.6, 0.4], NONE]])) is None
 
 
 def table_of(*scores):
@@ -97,20 +91,22 @@ def test_calibration_by_hand():
     Brier: .2^2 + .2^2 and .9^2 + .9^2. The error is |.8 + .9 - 1| / 2.
     """
     grid = grid_of(TWO)
-    assert value(brier_score, grid) == pytest.approx((0.08 + 1.62) / 2)
-    assert value(calibration_error, grid) == pytest.approx(0.7 / 2)
+    assert value(definitions.brier_score, grid) == pytest.approx((0.08 + 1.62) / 2)
+    assert value(definitions.calibration_error, grid) == pytest.approx(0.7 / 2)
     half = grid_of([*TWO, [NONE, [0.6, 0.4]]])
-    for metric in (brier_score, calibration_error):
+    for metric in (definitions.brier_score, definitions.calibration_error):
         assert metric(half).n == 2 and metric(half).left_out == 1
         assert value(metric, half) == pytest.approx(value(metric, grid))
         assert metric(grid_of([[NONE, [0.6, 0.4]]])) is None
 
 
 def test_bins_have_equal_size_and_at_least_twenty_answers():
-    sizes = {n: [len(of) for of in bins_of(np.linspace(0, 1, n))] for n in (5, 60, 1000)}
+    sizes = {
+        n: [len(of) for of in definitions.bins_of(np.linspace(0, 1, n))] for n in (5, 60, 1000)
+    }
     assert sizes[5] == [5] and sizes[60] == [20] * 3 and len(sizes[1000]) == 15
     assert max(sizes[1000]) - min(sizes[1000]) <= 1
-    last_bit = bins_of(np.repeat([0.59999999999, 0.6], 20))
+    last_bit = definitions.bins_of(np.repeat([0.59999999999, 0.6], 20))
     assert [len(of) for of in last_bit] == [40]
-    equal = bins_of(np.repeat([0.1, 0.5, 0.9], [10, 180, 10]))
+    equal = definitions.bins_of(np.repeat([0.1, 0.5, 0.9], [10, 180, 10]))
     assert [len(of) for of in equal] == [10, 190], "whatever the order of equal ones"

@@ -109,29 +109,22 @@ def test_premises_imply_a_conclusion():
 
 
 def test_the_same_rows_in_each_kind_of_file(tmp_path):
-    rows = [
-        {"kind": "implied", "item": "a", "other_item": "b", "map": "yes -> no; no -> yes"},
-        {"kind": "same", "item": "a", "other_item": "c"},
-    ]
-    texts = {
-        "e.jsonl": "\n".join(map(json.dumps, rows)),
-        "e.json": json.dumps(rows),
-        "e.csv": "kind,item,other_item,map\nimplied,a,b,yes -> no; no -> yes\nsame,a,c,\n",
-    }
+    one = {"kind": "implied", "item": "a", "other_item": "b", "map": "yes -> no; no -> yes"}
+    rows = [one, {"kind": "same", "item": "a", "other_item": "c"}]
     expected, _ = read(*rows)
     assert [len(one.premises) for one in expected] == [1, 1]
     assert expected[1].references == tuple(Reference(item, ("yes", "no")) for item in "ac")
-    for name, text in texts.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        path = folder / f"expectations.{name.partition('.')[2]}"
-        path.write_text(text, encoding="utf-8")
-        problems = []
-        assert with_expectations(SUITE, folder, problems).expectations == expected, name
+    for kind, text in (
+        ("jsonl", "\n".join(map(json.dumps, rows))), ("json", json.dumps(rows)),
+        ("csv", "kind,item,other_item,map\nimplied,a,b,yes -> no; no -> yes\nsame,a,c,\n"),
+    ):  # fmt: skip
+        file, problems = tmp_path / f"expectations.{kind}", []
+        file.write_text(text, encoding="utf-8")
+        assert with_expectations(SUITE, tmp_path, problems).expectations == expected, kind
         assert problems == []
-    (tmp_path / "e.csv" / "expectations.json").write_text("[]")
+        file.unlink() if kind != "csv" else (tmp_path / "expectations.json").write_text("[]")
     message = "both expectations.csv and expectations.json"
-    refused(message, with_expectations, SUITE, tmp_path / "e.csv", [])
+    refused(message, with_expectations, SUITE, tmp_path, [])
 
 
 @pytest.mark.parametrize(("row", "message"), cases("expectations_bad"))

@@ -10,15 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    XLNetConfig,
-    XLNetLMHeadModel,
-    set_seed,
-)
 
 from checks import refusal, refused
 from conftest import SENTENCES, WORDS, _tokenizer, cases
@@ -30,14 +23,6 @@ from consilience.options.commands import FinetuneOptions
 from consilience.suites.pairs import TASKS, Pairs, original
 from consilience.train import TrainingFolder
 from consilience.train import classifiers as heads_module
-from consilience.train.classifiers import (
-    EncodedPairs,
-    PairBatches,
-    PairTrainer,
-    TaskPairs,
-    load_heads,
-    train_classifier,
-)
 from test_models import build_bart
 
 RTE, MNLI, MRPC = TASKS["rte"], TASKS["mnli"], TASKS["mrpc"]
@@ -66,17 +51,19 @@ def flipped(pairs, task=RTE):
 
 
 LABELS = {"rte": RTE.labels, "mnli": MNLI.labels}
-ONE = (TaskPairs(RTE, make(16), make(8, seed=1)),)
-TWO = (*ONE, TaskPairs(MNLI, make(12, MNLI), make(6, MNLI, seed=1)))
+ONE = (heads_module.TaskPairs(RTE, make(16), make(8, seed=1)),)
+TWO = (*ONE, heads_module.TaskPairs(MNLI, make(12, MNLI), make(6, MNLI, seed=1)))
 
 
 def train(spec, folder, sources=ONE, **change):
-    return train_classifier(replace(OPTIONS, model=str(spec), **change), sources, folder)
+    return heads_module.train_classifier(
+        replace(OPTIONS, model=str(spec), **change), sources, folder
+    )
 
 
 def heads_of(spec, labels=None):
     """A model with new heads, and its tokenizer."""
-    return load_heads(replace(OPTIONS, model=str(spec)), labels or {"rte": RTE.labels})
+    return heads_module.load_heads(replace(OPTIONS, model=str(spec)), labels or {"rte": RTE.labels})
 
 
 def record_of(folder):
@@ -143,8 +130,8 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     family, folder_of, tmp_path, monkeypatch
 ):
     trained = []
-    save = PairTrainer.save
-    monkeypatch.setattr(PairTrainer, "save", lambda self, best: (trained.append(self), save(self, best))[1])  # fmt: skip
+    save = heads_module.PairTrainer.save
+    monkeypatch.setattr(heads_module.PairTrainer, "save", lambda self, best: (trained.append(self), save(self, best))[1])  # fmt: skip
     found = train(folder_of(family), tmp_path / "o", epochs=4, batch_size=4)
     losses = measured(tmp_path / "o", "loss")
     assert losses[-1] < losses[0] / 2
@@ -152,7 +139,7 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     assert found["validation"] == {"rte": 1.0}
     place = tmp_path / "o" / "rte"
     loading = {"output_loading_info": True}
-    model, info = AutoModelForSequenceClassification.from_pretrained(place, **loading)
+    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(place, **loading)
     assert not any(info.values()), info
     assert model.config.id2label == dict(enumerate(RTE.labels))
     assert model.config.label2id == {label: at for at, label in enumerate(RTE.labels)}
@@ -160,7 +147,7 @@ def test_every_family_learns_and_is_saved_as_any_other_model(
     joined = "pair" if family in ENCODERS else "string"
     assert reading == PairFormat(joined, indicators=RTE.indicators)
     heads = trained[0].heads
-    reader = PairInput(model, AutoTokenizer.from_pretrained(place), reading)
+    reader = PairInput(model, transformers.AutoTokenizer.from_pretrained(place), reading)
     encoded = reader.encode([original(pair, RTE.indicators) for pair in make(8, seed=1).items])
     logits = torch.cat([classifier.read([each], model) for each in encoded])
     heads.eval()
@@ -202,7 +189,7 @@ def test_weights_with_two_names_are_kept_once_and_stay_one(model_folder, tmp_pat
     body = heads.body
     assert body.shared.weight is body.encoder.embed_tokens.weight is body.decoder.embed_tokens.weight  # fmt: skip
     train(model_folder("t5"), tmp_path / "o", TWO, epochs=2)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "mnli")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "o" / "mnli")
     shared = model.transformer.shared.weight
     assert shared is model.transformer.decoder.embed_tokens.weight
     assert not shared.equal(body.shared.weight)
@@ -214,8 +201,10 @@ def test_an_epoch_has_every_pair_once_and_keeps_the_short_batch():
     draw, counts = random.Random(0), {"a": 41, "b": 9}
     forms = {task: [{"input_ids": [at] + [0] * draw.randrange(30)} for at in range(count)]
              for task, count in counts.items()}  # fmt: skip
-    pairs = {task: EncodedPairs(of, range(0, 2 * len(of), 2)) for task, of in forms.items()}
-    found = PairBatches(pairs, size=4, epochs=3, seed=0)
+    pairs = {
+        task: heads_module.EncodedPairs(of, range(0, 2 * len(of), 2)) for task, of in forms.items()
+    }
+    found = heads_module.PairBatches(pairs, size=4, epochs=3, seed=0)
     assert (found.per_epoch, len(found)) == (14, 42)
     items = [found[at] for at in range(42)]
     for epoch in range(3):
@@ -236,14 +225,16 @@ def test_one_epoch_is_that_of_a_plain_loop(plain, tmp_path, monkeypatch):
     monkeypatch.setattr(heads_module, "WARMUP", 0.4)
     monkeypatch.setattr(heads_module, "WEIGHT_DECAY", 0.3)
     trainers = []
-    usual = PairTrainer.train
-    monkeypatch.setattr(PairTrainer, "train", lambda self, **k: (trainers.append(self), usual(self, **k)))  # fmt: skip
+    usual = heads_module.PairTrainer.train
+    monkeypatch.setattr(heads_module.PairTrainer, "train", lambda self, **k: (trainers.append(self), usual(self, **k)))  # fmt: skip
     train(plain, tmp_path / "o", TWO, epochs=1, batch_size=6)
-    set_seed(3)
+    transformers.set_seed(3)
     heads, tokenizer = heads_of(plain, LABELS)
     reader = PairInput(heads.models["rte"], tokenizer, heads.reading)
-    pairs = {one.task.name: EncodedPairs.of(one.task, one.train, reader, 512) for one in TWO}
-    order = PairBatches(pairs, size=6, epochs=1, seed=3)
+    pairs = {
+        one.task.name: heads_module.EncodedPairs.of(one.task, one.train, reader, 512) for one in TWO
+    }
+    order = heads_module.PairBatches(pairs, size=6, epochs=1, seed=3)
     assert len(order) == 5
     free = [name.endswith("bias") or "LayerNorm" in name for name, _ in heads.named_parameters()]
     groups = [
@@ -314,7 +305,7 @@ def test_a_training_that_was_killed_ends_with_the_weights_of_an_unbroken_one(
     """With dropout, two tasks; killed in the last epoch, of which half a checkpoint is left."""
     spec = model_folder(family)
     whole = train(spec, tmp_path / "whole", TWO, epochs=epochs)
-    restore = stop_at(monkeypatch, PairTrainer, "_save_checkpoint", epochs - 1)
+    restore = stop_at(monkeypatch, heads_module.PairTrainer, "_save_checkpoint", epochs - 1)
     with pytest.raises(KeyboardInterrupt):
         train(spec, tmp_path / "killed", TWO, epochs=epochs)
     restore()
@@ -342,7 +333,7 @@ def test_patience_is_not_forgotten_and_a_folder_may_be_moved(plain, tmp_path, mo
     assert whole["epochs"] == 3
     for name, count in (("_save_checkpoint", 2), ("_save_checkpoint", 3), ("save", 1)):
         moved = tmp_path / f"{name}{count}"
-        restore = stop_at(monkeypatch, PairTrainer, name, count)
+        restore = stop_at(monkeypatch, heads_module.PairTrainer, name, count)
         with pytest.raises(KeyboardInterrupt):
             train(plain, tmp_path / "killed", **change)
         restore()
@@ -390,8 +381,10 @@ def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
     (spec / "config.json").write_text(json.dumps(config))
     refused(r"lack 1 tensors .*word_embeddings", train, spec, tmp_path / "o")
     tokenizer = _tokenizer("unigram")
-    config = XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=16)
-    XLNetLMHeadModel(config).save_pretrained(tmp_path / "xlnet")
+    config = transformers.XLNetConfig(
+        vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=16
+    )
+    transformers.XLNetLMHeadModel(config).save_pretrained(tmp_path / "xlnet")
     tokenizer.save_pretrained(tmp_path / "xlnet")
     message = "XLNetForSequenceClassification does not read one"
     refused(message, train, tmp_path / "xlnet", tmp_path / "o")
@@ -402,12 +395,14 @@ def test_only_a_body_that_is_there_is_trained(plain, tmp_path):
 def test_of_a_classifier_only_the_body_is_trained_on(family, task, folder_of, tmp_path):
     """Whether it has as many labels or others; each seed then has a head of its own."""
     labels = dict(enumerate(RTE.labels))
-    old = AutoModelForSequenceClassification.from_pretrained(folder_of(family), id2label=labels)
+    old = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder_of(family), id2label=labels
+    )
     old.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(folder_of(family)).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(folder_of(family)).save_pretrained(tmp_path)
     found = []
     for seed in (0, 1):
-        set_seed(seed)
+        transformers.set_seed(seed)
         heads, _ = heads_of(tmp_path, {"a": task.labels})
         found.append(heads.models["a"])
     old.config.pad_token_id = found[0].config.pad_token_id
@@ -425,7 +420,7 @@ def test_of_a_classifier_only_the_body_is_trained_on(family, task, folder_of, tm
 def test_what_a_model_was_pretrained_with_stays_in_its_head(model_folder):
     """ModernBERT's head is also that of its language model, all but the last layer."""
     folder = model_folder("modernbert")
-    known = AutoModelForMaskedLM.from_pretrained(folder).state_dict()
+    known = transformers.AutoModelForMaskedLM.from_pretrained(folder).state_dict()
     heads, _ = heads_of(folder)
     found = heads.models["rte"].state_dict()
     shared = [name for name in found if name.startswith("head.")]
@@ -452,6 +447,10 @@ def asked(plain, tmp_path):
     train_file = write_csv(tmp_path / "train.csv", make(16))
     validation = write_csv(tmp_path / "validation.csv", make(8, seed=1))
     write_csv(tmp_path / "mrpc.csv", make(12, MRPC))
+    write_csv(tmp_path / "one.csv", Pairs(make(16).items[::2]))
+    write_csv(tmp_path / "columns.csv", make(4), ("sentence1", "text", "label"))
+    (tmp_path / "unknown.csv").write_text("sentence1,sentence2,label\na,b,maybe\n")
+    (tmp_path / "empty").mkdir()
     return [
         "finetune", "--model", plain, "--task", "rte", "--train", train_file,
         "--validation", validation, "--learning-rate", "6e-3", "--batch-size", "8",
@@ -485,23 +484,15 @@ def test_one_command_trains_two_tasks_and_says_what_was_cut(consilience, asked, 
     assert f"{100 * row['accuracy']:.1f} %" in out and "seed-1/rte" in out
     assert all(note in err for note in notes)
     place = tmp_path / "o" / "seed-1" / "rte"
-    model = AutoModelForSequenceClassification.from_pretrained(place)
-    tokenizer = AutoTokenizer.from_pretrained(place)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
     encoded = PairInput(model, tokenizer, PairFormat.beside(place))
     forms = [original(each, RTE.indicators) for each in long]
     assert min(len(each["input_ids"]) for each in encoded.encode(forms)) > 24
 
 
-@pytest.fixture
-def bad_files(tmp_path):
-    write_csv(tmp_path / "one.csv", Pairs(make(16).items[::2]))
-    write_csv(tmp_path / "columns.csv", make(4), ("sentence1", "text", "label"))
-    (tmp_path / "unknown.csv").write_text("sentence1,sentence2,label\na,b,maybe\n")
-    (tmp_path / "empty").mkdir()
-
-
 @pytest.mark.parametrize(("options", "message"), cases("finetune_bad"))
-def test_what_is_wrong_is_one_message(consilience, asked, bad_files, tmp_path, model_folder, options, message):  # fmt: skip
+def test_what_is_wrong_is_one_message(consilience, asked, tmp_path, model_folder, options, message):  # fmt: skip
     """And the folder is still free."""
     options = [str(model_folder("mamba")) if word == "{mamba}" else word for word in options]
     said = " ".join(refusal(consilience, *asked, *options).split())

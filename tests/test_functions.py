@@ -251,13 +251,9 @@ def test_a_text_is_matched_to_one_candidate_or_to_none(text, candidate):
 def test_a_text_is_an_answer_by_label_text_or_alias(text, answer):
     prompt = present(QUESTIONS[0], Presentation())
     assert position(text, prompt, ()) == answer
-
-
-def test_labels_are_those_that_were_shown():
-    """C is the label of the third option shown, and the text of the second."""
     prompt = present(QUESTIONS[0], Presentation(order=("BCA",)))
     assert [choice.text for choice in prompt.choices] == ["Go", "C", "Rust"]
-    assert position("A", prompt, ()) == 0
+    assert position("A", prompt, ()) == 0, "the labels are those that were shown"
     unlabelled = present(QUESTIONS[0], Presentation(order=("BCA",), labels="none"))
     assert position("A", unlabelled, ()) is None and position("C", unlabelled, ()) == 1
 

@@ -135,26 +135,19 @@ def test_the_command_line_asks_nothing_and_records_what_it_ran(consilience, with
     record = json.loads(Path("run/run.json").read_text())
     assert record["settings"]["model"]["trust_remote_code"] is True
     assert consilience("report", "run")[0] == 0
-    assert "with the Python code that comes with it" in Path("run/report.html").read_text()
+    assert "trust_remote_code" in Path("run/report.html").read_text()
     refusal(consilience, *asked)
 
 
-TRAININGS = [
-    ("finetune", "--task", "rte", "--train", "pairs.tsv", "--validation", "pairs.tsv",
-     "--out", "o"),
-    ("improve", "--suite", "mini", "--train-groups", "capital", "--validation-groups",
-     "currency", "--out", "o"),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("command", [
-    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o"),
-    ("probe", "--suite", "rte", "--data", "pairs.tsv", "--out", "o", "--generate"),
-    *TRAININGS,
-], ids=lambda command: " ".join(each for each in command if each.isalpha() and len(each) > 3))  # fmt: skip
+    "probe --suite rte --data pairs.tsv", "probe --suite rte --data pairs.tsv --generate",
+    "finetune --task rte --train pairs.tsv --validation pairs.tsv",
+    "improve --suite mini --train-groups capital --validation-groups currency",
+])  # fmt: skip
 def test_every_command_runs_the_code_of_a_model_only_if_told(consilience, with_code, command):
     """Trusted, the code is run; what follows may then fail for other reasons, such as its head."""
     Path("pairs.tsv").write_text(PAIRS)
+    command = [*command.split(), "--out", "o"]
     folder, marker = with_code("model", f"own_{command[0]}_{len(command)}")
     err = refusal(consilience, *command, "--model", folder)
     assert "that code was not run" in " ".join(err.split())

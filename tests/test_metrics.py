@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from consilience import Candidates, Fact, Pattern, Relation, Suite, measure
 from consilience.core.factors import Edge
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.metrics.measure import CheckedAnswers
-from consilience.metrics.registry import quotient
 from consilience.report.cautions import Known, cautions
 
 PATTERNS = ("[X] is in [Y].", "[X] is inside [Y].", "[Y] holds [X].")
@@ -95,11 +93,6 @@ def test_numbers_by_hand(case):
     if "notes" in case:
         found = cautions(Known(suite=suite, answers=CheckedAnswers(answers, suite)))
         assert [note.partition(". (docs")[0] for note in found] == case["notes"]
-
-
-def test_a_quotient_without_a_total_has_no_value():
-    found = quotient(np.array([0.0, 1.0, 0.0]), np.array([0.0, 2.0, 2.0]))
-    np.testing.assert_array_equal(found, [math.nan, 0.5, 0])
 
 
 def test_the_mean_is_the_mean_with_the_sample_deviation_and_all_pools_the_counts():

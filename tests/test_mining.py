@@ -7,15 +7,7 @@ import pytest
 import consilience as cs
 from checks import refused
 from conftest import ROOT, cases
-from consilience.authoring.mining import (
-    FactIndex,
-    NoPatternError,
-    mine,
-    mine_patterns,
-    path_patterns,
-    ranked,
-    read_corpus,
-)
+from consilience.authoring import mining
 from consilience.suites import load_facts
 
 CAPITALS = {"Paris": "France", "Oslo": "Norway", "Rome": "Italy"}
@@ -33,7 +25,7 @@ def write(path, text):
     ("a.csv", "id,text\n1,one\n", ["one"]),
 ])  # fmt: skip
 def test_texts_are_lines_paragraphs_or_a_column(tmp_path, name, content, texts):
-    assert list(read_corpus(write(tmp_path / name, content))) == texts
+    assert list(mining.read_corpus(write(tmp_path / name, content))) == texts
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
@@ -43,12 +35,14 @@ def test_texts_are_lines_paragraphs_or_a_column(tmp_path, name, content, texts):
 ])  # fmt: skip
 def test_a_damaged_corpus_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    refused(message, lambda: list(read_corpus(tmp_path / name)))
-    refused("No such file", lambda: list(read_corpus(tmp_path / "other.txt")))
+    refused(message, lambda: list(mining.read_corpus(tmp_path / name)))
+    refused("No such file", lambda: list(mining.read_corpus(tmp_path / "other.txt")))
 
 
 def test_names_are_whole_words_the_longest_and_the_closest(spacy):
-    index = FactIndex({"made": [("Nokia 1", "Nokia"), ("Nokia", "Nokia")], "too": [("York", "US")]})
+    index = mining.FactIndex(
+        {"made": [("Nokia 1", "Nokia"), ("Nokia", "Nokia")], "too": [("York", "US")]}
+    )
     assert not list(index.search(["The Nokia 1 is new. Dr. York left. York is in New USA."]))
     text = "It is. Nokia, of Espoo: Nokia made the Nokia 1."
     ((number, sentence, (pair,)),) = index.search(["", text])
@@ -81,10 +75,10 @@ def test_the_path_becomes_patterns(case, spacy):
     doc = tree(case["tree"], spacy)
     places = [(doc.text.index(name), doc.text.index(name) + len(name)) for name in case["names"]]
     if "reason" in case:
-        with pytest.raises(NoPatternError, match=case["reason"]):
-            path_patterns(doc, *places)
+        with pytest.raises(mining.NoPatternError, match=case["reason"]):
+            mining.path_patterns(doc, *places)
     else:
-        assert path_patterns(doc, *places) == case["patterns"]
+        assert mining.path_patterns(doc, *places) == case["patterns"]
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +121,11 @@ def scores(proposal):
 
 def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
     """``left`` connects two capitals and one friend, all in one text: 2/3 of one observation."""
-    index = FactIndex({"capital": list(CAPITALS.items()), "friend": [("Paris", "Norway")]})
+    index = mining.FactIndex({"capital": list(CAPITALS.items()), "friend": [("Paris", "Norway")]})
     steps = []
-    mined = mine(TEXTS, index, parser, steps.append)
+    mined = mining.mine(TEXTS, index, parser, steps.append)
     assert (sum(steps), mined.height, mined["pattern"].null_count()) == (7, 7, 0)
-    first, second = ranked(mined, index, "capital", 20).to_dicts()
+    first, second = mining.ranked(mined, index, "capital", 20).to_dicts()
     specificity = round(3 / (3 + 1.959964**2), 4)
     assert first["pattern"] == "[X] is the seat of [Y]."
     assert scores(first) == [specificity, 3, 0, 3]
@@ -139,18 +133,20 @@ def test_patterns_are_ranked_by_the_facts_of_their_relation(parser):
     # Of 2 of 3, once: (2/3 + 1.92 - 2.13) / 4.84
     assert scores(second) == [0.0942, 2, 1, 1]
     assert second["evidence"] == ["Paris left France.", "Rome left Italy."]
-    (only,) = ranked(mined, index, "friend", 20).to_dicts()
+    (only,) = mining.ranked(mined, index, "friend", 20).to_dicts()
     assert scores(only)[1:3] == [1, 2]
-    assert ranked(mined, index, "capital", 1).height == 1
+    assert mining.ranked(mined, index, "capital", 1).height == 1
 
 
 def test_a_fact_of_two_relations_is_no_other_fact(parser):
     """As ``left`` above, and all facts of ``capital`` are also those of ``seat``: 2 of 3."""
     capitals = list(CAPITALS.items())
-    index = FactIndex({"capital": capitals, "seat": capitals, "friend": [("Paris", "Norway")]})
-    mined = mine(TEXTS, index, parser, lambda steps: None)
+    index = mining.FactIndex(
+        {"capital": capitals, "seat": capitals, "friend": [("Paris", "Norway")]}
+    )
+    mined = mining.mine(TEXTS, index, parser, lambda steps: None)
     for relation in ("capital", "seat"):
-        found = ranked(mined, index, relation, 20).to_dicts()
+        found = mining.ranked(mined, index, relation, 20).to_dicts()
         assert [scores(one)[1:3] for one in found] == [[3, 0], [2, 1]]
 
 
@@ -177,7 +173,7 @@ def test_proposals_of_a_corpus(tmp_path):
     facts = write(tmp_path / "facts.tsv", rows)
     out = tmp_path / "proposals.jsonl"
     options = {"corpus": corpus, "suite": str(facts), "chosen": ["capital"]}
-    result = mine_patterns(**options, out=out)
+    result = mining.mine_patterns(**options, out=out)
     (proposal,) = result.tables["proposals"].to_dicts()
     assert (proposal["pattern"], proposal["source"]) == ("[Y] is the capital of [X].", "corpus.txt")
     assert proposal["facts"] == proposal["texts"] == 2
@@ -189,19 +185,19 @@ def test_proposals_of_a_corpus(tmp_path):
     assert imported["pattern"].to_list() == ["[Y] is the capital of [X]."]
     (tmp_path / "other.tsv").write_text(rows.replace("France\tParis", "Peru\tLima"))
     write(corpus, f"{text}\nLima is the capital of Peru.")
-    result = mine_patterns(**options, against=[str(tmp_path / "other.tsv")])
+    result = mining.mine_patterns(**options, against=[str(tmp_path / "other.tsv")])
     (row,) = result.tables["proposals"].to_dicts()
     assert (row["facts"], row["other_facts"]) == (2, 1), "of a relation with the same id"
     none = tmp_path / "none.jsonl"
-    mine_patterns(**options | {"chosen": ["moon"]}, out=none)
+    mining.mine_patterns(**options | {"chosen": ["moon"]}, out=none)
     assert not none.exists()
     listed = write(tmp_path / "listed.txt", "Paris, France.")
     lone = "capital: 1 sentence with facts and no pattern"
-    assert mine_patterns(**options | {"corpus": listed}).shown == [lone]
+    assert mining.mine_patterns(**options | {"corpus": listed}).shown == [lone]
     edited = write(out, out.read_text()[:-1])
-    refused("a file already.*--out", mine_patterns, **options, out=out)
+    refused("a file already.*--out", mining.mine_patterns, **options, out=out)
     message = "no relation 'capitals'.*Did you mean 'capital'"
-    refused(message, mine_patterns, **options | {"chosen": ["capitals"]})
+    refused(message, mining.mine_patterns, **options | {"chosen": ["capitals"]})
     assert not edited.read_text().endswith("\n"), "edits are kept"
 
 

@@ -5,15 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from transformers import (
-    AddedToken,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    BartConfig,
-    BartForConditionalGeneration,
-)
 
 import reference
 from checks import refused
@@ -151,7 +145,7 @@ def test_the_tokens_around_a_mask_are_those_of_running_text(kind, published):
     """Under ``strict``. ``published``: whether those around the text of the mask are the same."""
     tokenizer = _tokenizer(kind.partition(",")[0])
     if "," in kind:
-        mask = AddedToken("<mask>", lstrip=False, special=True)
+        mask = transformers.AddedToken("<mask>", lstrip=False, special=True)
         tokenizer.add_special_tokens({"mask_token": mask})
     queries = [*FIRST, Query(Pattern("[X] has [Y] , the city"), "France", "Oslo")]
     contexts = [query.pattern.around_object(query.subject) for query in queries]
@@ -200,8 +194,10 @@ def test_several_tokens_have_to_fit_and_may_merge_with_what_precedes(load):
 
 
 def pretrained(folder):
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    return Pretrained("seq2seq", model, AutoTokenizer.from_pretrained(folder), {"model": "tiny"})
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    return Pretrained(
+        "seq2seq", model, transformers.AutoTokenizer.from_pretrained(folder), {"model": "tiny"}
+    )
 
 
 def build_bart(folder, **settings):
@@ -209,14 +205,14 @@ def build_bart(folder, **settings):
     tokenizer = _tokenizer("bpe")
     tokenizer.eos_token = "</s>"
     ids = {f"{n}_token_id": getattr(tokenizer, f"{n}_token_id") for n in ("pad", "eos")}
-    config = BartConfig(
+    config = transformers.BartConfig(
         vocab_size=len(tokenizer), d_model=32, encoder_layers=2, decoder_layers=2,
         encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64,
         decoder_ffn_dim=64, max_position_embeddings=64, bos_token_id=tokenizer.cls_token_id,
         decoder_start_token_id=tokenizer.eos_token_id, **ids, **settings,
     )  # fmt: skip
     torch.manual_seed(0)
-    BartForConditionalGeneration(config).save_pretrained(folder)
+    transformers.BartForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

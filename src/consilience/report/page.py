@@ -157,9 +157,8 @@ def _verdict(run: RunView, views: Sequence[FactorTables]) -> Iterator[str]:
     """How often the answer changes, against chance, and what changes it most, in sentences."""
     words = run.suite.words
     answer = "label" if words.over == "group" else "answer"
-    metrics, rows = ("consistency", "determinism"), run.summary.rows
-    rows = [of for of in rows if of.kind == "whole" and of.metric in metrics]
-    known = [row for row in rows if not math.isnan(row.value)]
+    rows = [of for of in run.summary.rows if of.kind == "whole" and not math.isnan(of.value)]
+    known = [row for row in rows if row.metric in ("consistency", "determinism")]
     for row in known:
         task = f" of {row.group}" if len(run.suite.relations) > 1 and row.group else ""
         chance = "" if math.isnan(row.chance) else f" (expected by chance: {_rest(row.chance)})"

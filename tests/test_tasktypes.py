@@ -286,7 +286,7 @@ def test_runs_of_one_model_are_named_alike(consilience, tmp_path):
     out = output(consilience, "analyze", "tasks", *named, "--json")
     paired = [row for row in json.loads(out)["effects"] if row["test"] == "paired"]
     assert {row["first_n"] for row in paired} == {2}
-    status, out, _ = consilience("analyze", "tasks", paths[0], paths[1] / "metrics.csv", "--json")
+    status, out, _ = consilience("analyze", "tasks", paths[0], paths[1], "--json")
     document = json.loads(out)
     assert {row["model"] for row in document["metrics"]} == {"rte", "qqp"}
     out = output(consilience, "analyze", "tasks", f"a={paths[0]}", f"a={paths[1]}")

@@ -139,9 +139,9 @@ def analyze_tasks(runs: Sequence[str], small: Sequence[str]) -> Output:
     """The numbers of all runs, and tests of tasks against tasks: ``metrics, effects``."""
     labels, paths = zip(*map(split_label, runs), strict=True)
     files = list(map(Path, paths))
-    folders = [file.parent if file.name == "metrics.csv" else file for file in files]
-    unnamed = [folder for folder, label in zip(folders, labels, strict=True) if not label]
-    short = iter(short_names(unnamed))
+    short = iter(
+        short_names([file for file, label in zip(files, labels, strict=True) if not label])
+    )
     names = [label or next(short) for label in labels]
     metrics = read_runs(files, names)
     effects = task_effects(metrics, small)
@@ -209,10 +209,6 @@ def analyze_judge(path: str | Path, labels: str | Path | None) -> Output:
     return Output({"judge": rows}, shown, [layouts.judge_verdict(rows, number)])
 
 
-SETTINGS = ("kind", "suite", "groups", "limit", "seed", "protocol", "queries", "model")
-"""The settings of a probe that decide vectors too."""
-
-
 CORRELATED = "Means, and r: Spearman's correlation of V with consistency over relations"
 
 
@@ -234,9 +230,7 @@ def analyze_representations(
     queries = plan.queries(probing.loaded(plan, options, None, progress))
     suite, protocol, model, table = plan.suite, plan.protocol, queries.model, queries.table()
     vector_array(model, [], list(layers))  # before anything is asked: other models raise
-    settings = probing.settings_of(plan, queries, table)
-    settings = {name: settings[name] for name in SETTINGS}
-    settings["layers"] = ",".join(map(str, layers))
+    settings = {**probing.settings_of(plan, queries, table), "layers": ",".join(map(str, layers))}
     run = RunFolder(options.out or default_folder(options.model, settings, "-vectors"), settings)
     run.write_queries(table, [group.record for group in suite])
     answers = pl.concat(probing.ask_in_folder(plan, queries, run, progress).values())

@@ -284,6 +284,9 @@ def test_probe_with_a_real_model_and_score_agree(family, kind, consilience, mode
     other = json.loads(output(consilience, *score, "--protocol", "strict"))
     assert "was asked under the protocol published" in other["warnings"][0]
     assert not any("no answers at all" in of for of in other["warnings"]), "13 were not asked"
+    said = output(consilience, "score", "r", "--protocol", "strict")
+    assert "consilience report r\n" in said, "which has the protocol of the run"
+    assert "consilience score r --protocol strict --by" in said
 
 
 @pytest.mark.parametrize(("family", "options", "expected"), [

@@ -289,8 +289,9 @@ def output_of(run: CountedRun, options: ScoreOptions | None = None) -> Output:
     by, *others = tables_of(run.suite)
     report, details = "add --out RUN, then consilience report RUN", f"add --by {by}"
     if path:
-        named = shlex.quote(str(path)) + again
-        report, details = f"consilience report {named}", f"consilience score {named} --by {by}"
+        named = shlex.quote(str(path))
+        report = f"consilience report {named}"
+        details = f"consilience score {named}{again} --by {by}"
     if cost := run.record.get("cost"):
         lines.append(f"Cost:    {cost_in_words(cost)}")
     lines += [f"Report:  {report}", f"Details: {details}  (or {', '.join(others)})"]

@@ -154,7 +154,8 @@ def plan_run(
 def write_report(
     runs: declared.RunSpecs,
     *,
-    out: declared.Page = None,
+    out: Annotated[OptionalPath, Option(
+        "Write the page to this file [default: report.html in the folder].", "FILE", "-o")] = None,
     figures: Annotated[OptionalPath, Option(
         "Write the figures to this folder, as SVG.", "DIR")] = None,
     progress: Progress = SILENT,

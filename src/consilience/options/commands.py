@@ -46,14 +46,8 @@ def is_judge(match: str | None) -> bool:
     return str(match).startswith("embedding:")
 
 
-def names_code(value: object) -> bool:
-    """Whether one of some names is a function in a Python file, ``FILE.py:FUNCTION``."""
-    return ".py:" in str(value)
-
-
 # fmt: off
 SuiteArgument = Annotated[str, Option("The suite: mini, pararel or a folder.", "SUITE")]
-TableBy = Annotated[By | None, Option("Print the numbers of each of these.")]
 RunSpecs = Annotated[Paths, Option(
     "Runs or files of answers; LABEL=RUN names one. The first is the reference.", "RUN")]
 Runs = Annotated[Paths, Option("Runs or files of answers; LABEL=RUN names one.", "RUN")]
@@ -91,8 +85,6 @@ ApiKeyEnv = Annotated[str | None, Option(
 Bf16 = Annotated[bool, Option("Multiply in bfloat16, on a GPU.", is_rare=True)]
 StudyFile = Annotated[FilePath, Option("The study: a TOML file (docs/studies.md).", "FILE")]
 RunPath = Annotated[FilePath, Option("The folder of a run, or a file of answers.", "RUN")]
-Page = Annotated[OptionalPath, Option(
-    "Write the page to this file [default: report.html in the folder].", "FILE", "-o")]
 """Types of options that several commands have; ``Annotated[Groups, {"is_rare": True}]`` replaces
 facts of one."""
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +111,7 @@ class AskedOptions(Options):
         "Seed of --limit, orders, samples, random:K.", min=0, is_rare=True)] = 0
     perturbations: Annotated[Sequence[str] | None, Option(
         "Forms, such as reverse, signal (the default), reverse_signal, FILE.py:FUNCTION.", "P,P",
-        kinds=PAIRS, is_rare=True, needs_trust=names_code)] = None
+        kinds=PAIRS, is_rare=True, needs_trust=lambda names: ".py:" in str(names))] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +251,7 @@ class ScoreOptions(Options):
         "Count as the papers' code (published) or text (strict) [default: that of the run].",
         is_rare=True)] = None
     out: Annotated[OptionalPath, Option("Also keep a run in this folder.", "DIR", "-o")] = None
-    by: TableBy = None
+    by: Annotated[By | None, Option("Print the numbers of each of these.")] = None
 
 
 @dataclass(frozen=True)

@@ -298,11 +298,8 @@ def answers_of(variants=ORDERS, **texts):
     ``x`` is a text that is no option, and ``Y`` a text that reads like one but is none.
     """
     known = {"y": ("yes", 0), "n": ("no", 1), "-": (None, None), "x": ("x", None), "Y": ("yes", None)}  # fmt: skip
-    rows = [
-        ("g", item, item, name, "yes", *known[letter])
-        for item, letters in texts.items()
-        for name, letter in zip(variants, letters, strict=True)
-    ]
+    rows = [("g", item, item, name, "yes", *known[letter]) for item, letters in texts.items()
+            for name, letter in zip(variants, letters, strict=True)]  # fmt: skip
     columns = ["group", "item", "subject", "variant", "gold", "answer", "option"]
     return pl.DataFrame(rows, schema=columns, orient="row")
 

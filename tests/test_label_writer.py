@@ -151,20 +151,16 @@ def test_labels_are_scored_and_the_likeliest_text_is_written(family, chat, write
         assert written(model, forms) == best
 
 
-def test_generation_settings_of_a_checkpoint_do_not_count(chat, writer):
-    """``write`` is the likeliest token each time, also where the checkpoint says otherwise."""
+def test_generation_settings_of_a_checkpoint_do_not_count_but_for_its_end_tokens(chat, writer):
+    """``write`` is the likeliest token each time, also where the checkpoint says otherwise.
+
+    Some models end a turn with another token than their tokenizer's end: it is no text.
+    """
     form, folder = forms_of(PAIRS[:1])[0], chat()
     prompt = writer(folder, template="{text}:").text(form)
     expected, tokens = likeliest(folder, prompt)
     chat(suppress_tokens=tokens[:1], no_repeat_ngram_size=2, do_sample=True, temperature=2.0)
     assert written(writer(folder, template="{text}:"), [form]) == [expected]
-
-
-def test_a_chat_ends_with_any_end_token_of_its_checkpoint(chat, writer):
-    """Some models end a turn with another token than their tokenizer's end: it is no text."""
-    form, folder = forms_of(PAIRS[:1])[0], chat()
-    prompt = writer(folder, template="{text}:").text(form)
-    _, tokens = likeliest(folder, prompt)
     turn = next(each for at, each in enumerate(tokens) if at > 1 and each not in tokens[:at])
     eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
     model = writer(chat(eos_token_id=[eos, turn]), template="{text}:")

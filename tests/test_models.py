@@ -292,13 +292,8 @@ MANY = words_of(
     *WORDS, "Berlin Rome", "Berlin Rome Oslo", "Parisal", "Romeal", "New York", "New Delhi",
     "Newark", "Oslo in Paris",
 )  # fmt: skip
-OPTIONS = {
-    "masked": {},
-    "pieces": {"candidates": "pieces"},
-    "causal": {},
-    "seq2seq": {},
-    "template": {"template": TEMPLATE},
-}
+OPTIONS = {way: {} for way in ("masked", "causal", "seq2seq")}
+OPTIONS |= {"pieces": {"candidates": "pieces"}, "template": {"template": TEMPLATE}}
 """How ``load_model`` makes each way of scoring; ``reference`` has a function of the same name."""
 
 SOME = [

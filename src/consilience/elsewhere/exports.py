@@ -165,9 +165,7 @@ def exported_task(options: ExportOptions, folder: Path) -> Output:
         if kind == "pairs" or (question and (not question.options or ask.shown.is_chat)):
             found = f"sentence pairs, open questions or a chat in '{row['group']}'"
             expected = "facts, or questions with options in a text, such as --template plain"
-            raise ConsilienceError(
-                found, expected=expected, todo="Write a file: --out PROMPTS.jsonl."
-            )
+            raise ConsilienceError(found, expected=expected, todo="Use --out PROMPTS.jsonl.")
         items.add((row["group"], row["item"]))
         document: Row = {of: text_of(value) or "" for of, value in row.items()}  # of one type
         if question is None:

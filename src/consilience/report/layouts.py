@@ -57,11 +57,11 @@ SPECIAL_TOKENS = re.compile(
 
 LONGEST_PROMPT = 400  # characters of a prompt that an example shows
 
+ASKED = Column("asked", longest=60)
 ITEMS: Columns = {
-    "group": Column("group", is_extra=True), "item": Column("item"), "asked": Column("asked"),
+    "group": Column("group", is_extra=True), "item": Column("item"), "asked": ASKED,
     "right": Column("right", "share"), "agree": Column("agree", "share"),
 }  # fmt: skip
-LONGEST = 60  # Characters of what was asked
 OF_ITEMS = "right: of its answers; agree: pairs of its variants"
 
 
@@ -173,10 +173,7 @@ def item_table(items: pl.DataFrame, title: str) -> Table:
     worst = items.with_columns(agree=pl.col("same") / pl.col("pairs")).sort(
         "agree", "right", nulls_last=True, maintain_order=True
     )
-    rows = worst.to_dicts()
-    for row in rows:
-        row["asked"] = truncated(" ".join(row.get("asked", "").split()), LONGEST)
-    return frame_table(rows, title, ITEMS, [OF_ITEMS])
+    return frame_table(worst, title, ITEMS, [OF_ITEMS])
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
@@ -345,7 +342,7 @@ FLIPS: Columns = {
 
 FLIPPED: Columns = {
     "second run": Column("second run"), "group": Column("group", is_extra=True),
-    "asked": Column("asked"), "gold": Column("right answer"), "changed": Column("changed", "count"),
+    "asked": ASKED, "gold": Column("right answer"), "changed": Column("changed", "count"),
     "first": Column("first"), "second": Column("second"), "flip": Column("flip"),
 }  # fmt: skip
 """The questions whose answers changed: how many did, and the first change."""
@@ -380,8 +377,8 @@ def flipped_table(answers: pl.DataFrame, suite: Suite) -> Table:
         changed=pl.len(), lost=(pl.col("flip") == LOST).sum(),
     ).sort("lost", "changed", descending=True, maintain_order=True)  # fmt: skip
     prompts, word = items["prompt"].fill_null("").to_list(), suite.words.item
-    asked = [truncated(of, LONGEST) for of in in_one_line(prompts, shared=len(prompts) > 1)]
-    items = items.with_columns(asked=pl.Series(asked, dtype=pl.String))
+    asked = pl.Series(in_one_line(prompts, shared=len(prompts) > 1), dtype=pl.String)
+    items = items.with_columns(asked=asked)
     items = items.with_columns(pl.when(pl.col("asked") == "").then("item").otherwise("asked"))
     if items["second run"].n_unique() < 2:
         items = items.drop("second run")

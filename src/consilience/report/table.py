@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from consilience.core.provenance import git_revision, versions
-from consilience.core.text import counted, visible
+from consilience.core.text import counted, truncated, visible
 from consilience.files.rows import as_pandas
 from consilience.metrics.measure import FEWEST
 from consilience.report.cautions import SHOWN
@@ -44,6 +44,7 @@ class Column:
     heading: str
     kind: Kind = "text"
     short: str = ""  # The heading on a narrow screen; empty for the same one
+    longest: int | None = None  # Characters of a text that people see; CSV has all
     is_extra: bool = False  # Whether a narrow screen leaves it out before other columns
     bounds: tuple[str, str] | None = None
     """The columns of a data frame with the bounds of an interval; but for that of ``LOW_HIGH`` a
@@ -109,7 +110,7 @@ class Table:
 def text_of(cell: Cell, column: Column) -> str:
     """A text, or a number with its standard deviation if it has one; ``-`` for no data."""
     if isinstance(cell.value, str):
-        return cell.value
+        return truncated(cell.value, column.longest or len(cell.value))
     if cell.number is None:
         return "-"
     spread = f"±{cell.std * PERCENT.get(column.kind, 1):.{cell.digits}f}"

@@ -12,6 +12,7 @@ from consilience.analysis.examples import QUERY, flip_rows
 from consilience.core.errors import By, ConsilienceError
 from consilience.core.factors import TURN, Design, FactorialDesign
 from consilience.core.items import group_rows
+from consilience.core.text import listed
 from consilience.elsewhere import open_runs
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import CheckedAnswers, asked_of_all
@@ -62,6 +63,9 @@ class Common:
                 if not set.intersection(*({*of[name]} for of in tables.values())):
                     counts += f"; no {name} is the same, such as "
                     counts += " and ".join(f"'{of[name][0]}'" for of in tables.values())
+            has = {run.label: any(one.design.by_option for one in run.suite) for run in runs}
+            if len({*has.values()}) > 1:
+                counts += f"; only {listed([of for of in has if has[of]])} has options"
             expected = "some with the same group, item, variant and right answer"
             todo = "`consilience check RUN RUN` shows what they have in common."
             if "no group is" in counts:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import polars as pl
@@ -256,8 +257,12 @@ def test_analyses_are_written(consilience, runs, tmp_path):
 
     file = tmp_path / "written.csv"
     assert analyzed("patterns") == {"verdict", "patterns", "pairs", "warnings"}
-    assert pl.read_csv(file).height == 2 * 36
+    assert pl.read_csv(file).height == 2 * 9
     assert analyzed("edits") == {"verdict", "edits", "warnings"}
+    part = copytree(runs / "random", tmp_path / "part")
+    record = json.loads((part / "run.json").read_text()) | {"finished": None}
+    (part / "run.json").write_text(json.dumps(record))
+    assert "Not finished" in output(consilience, "analyze", "edits", part, "--json")
     more = (runs / "majority", runs / "oracle")
     assert analyzed("knowledge", *more) == {"verdict", "correlations", "warnings"}
     assert pl.read_csv(file)["method"].to_list() == ["pearson", "spearman"] * 9

@@ -240,8 +240,8 @@ analyze_group = Group("analyze", "Analyze runs: patterns, edits, examples, vecto
 def analyze_patterns(run: declared.RunPath, *, groups: declared.Groups = None) -> Output:
     """Compare patterns: which agree, which cost consistency.
 
-    "diff." is the accuracy of a pattern minus that of the base pattern, on the same facts. --format
-    csv has a row for each pair of patterns: agreement and change of accuracy, with tests.
+    "diff." is the accuracy of a pattern minus that of the base pattern, on the same facts. --json
+    has a row for each pair of patterns, too: agreement and change of accuracy, with tests.
     """
     from consilience.results import analyses
     return analyses.analyze_patterns(run, groups)

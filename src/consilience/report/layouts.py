@@ -62,7 +62,6 @@ ITEMS: Columns = {
     "group": Column("group", is_extra=True), "item": Column("item"), "asked": ASKED,
     "right": Column("right", "share"), "agree": Column("agree", "share"),
 }  # fmt: skip
-OF_ITEMS = "right: of its answers; agree: pairs of its variants"
 
 
 def in_one_line(prompts: Sequence[str], *, shared: bool = True) -> list[str]:
@@ -170,10 +169,9 @@ def form_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 def item_table(items: pl.DataFrame, title: str) -> Table:
     """One row an item (``analysis.examples.item_agreement``), the least consistent first."""
-    worst = items.with_columns(agree=pl.col("same") / pl.col("pairs")).sort(
-        "agree", "right", nulls_last=True, maintain_order=True
-    )
-    return frame_table(worst, title, ITEMS, [OF_ITEMS])
+    worst = items.with_columns(agree=pl.col("same") / pl.col("pairs"))
+    worst = worst.sort("agree", "right", nulls_last=True, maintain_order=True)
+    return frame_table(worst, title, ITEMS, ["right: of its answers; agree: pairs of its variants"])
 
 
 def changed_answers_table(changed: pl.DataFrame, count: int, title: str) -> Table:
@@ -378,8 +376,7 @@ def flipped_table(answers: pl.DataFrame, suite: Suite) -> Table:
     ).sort("lost", "changed", descending=True, maintain_order=True)  # fmt: skip
     prompts, word = items["prompt"].fill_null("").to_list(), suite.words.item
     asked = pl.Series(in_one_line(prompts, shared=len(prompts) > 1), dtype=pl.String)
-    items = items.with_columns(asked=asked)
-    items = items.with_columns(pl.when(pl.col("asked") == "").then("item").otherwise("asked"))
+    items = items.with_columns(asked=pl.when(asked == "").then("item").otherwise(asked))
     if items["second run"].n_unique() < 2:
         items = items.drop("second run")
     rest = items.height - SHOWN_FLIPS

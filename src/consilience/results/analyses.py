@@ -29,6 +29,7 @@ from consilience.options.commands import ProbeOptions
 from consilience.plans import plan_of
 from consilience.probing import noise_floor_of
 from consilience.report import layouts
+from consilience.report.cautions import Known, cautions
 from consilience.report.charts import tsne_chart
 from consilience.report.layouts import changed_answers_table
 from consilience.report.table import Output, Table, frame_table
@@ -46,6 +47,12 @@ def facts_of(run: Run) -> Suite:
     return suite
 
 
+def notes_on(*runs: Run) -> list[str]:
+    """Whether the numbers are of a part of what was asked."""
+    is_finished = all(run.is_finished for run in runs)
+    return [*cautions(Known(suite=runs[0].suite, is_finished=is_finished))]
+
+
 def analyze_patterns(path: str | Path, groups: Sequence[str] | None) -> Output:
     """How often each two patterns agree, and what each pattern gives: ``patterns, pairs``."""
     run = open_run(path)
@@ -54,14 +61,14 @@ def analyze_patterns(path: str | Path, groups: Sequence[str] | None) -> Output:
     answers, protocol = answers_of(run, suite), suite.protocol
     pairs = patterns.pair_table(answers, suite, protocol)
     rows = patterns.with_changes(patterns.pattern_table(answers, suite, protocol), pairs)
-    notes = [
+    notes = notes_on(run) + [
         f"{relation.id}: more than {patterns.MANY_VARIANTS} patterns, so the only pairs in the "
         "table are those with the base pattern"
         for relation in suite.relations
         if len(relation.patterns) > patterns.MANY_VARIANTS
     ]
     shown, verdict = [layouts.patterns_table(rows)], layouts.pattern_verdict(rows, suite.words)
-    return Output({"patterns": rows, "pairs": pairs}, shown, verdict, notes, csv=pairs)
+    return Output({"patterns": rows, "pairs": pairs}, shown, verdict, notes)
 
 
 def answers_of(run: Run, suite: Suite) -> CheckedAnswers:
@@ -83,7 +90,7 @@ def analyze_edits(path: str | Path, *, derive: bool) -> Output:
         raise ConsilienceError(found, todo="Derive it: --derive.")
     title = f"{run.label} on {suite.name} ({protocol}): edits, in percent"
     shown = frame_table(table, title, layouts.EDITS, over=suite.words.units)
-    return Output({"edits": table}, [shown])
+    return Output({"edits": table}, [shown], cautions=notes_on(run))
 
 
 def analyze_examples(path: str | Path, most: int) -> Output:
@@ -92,12 +99,12 @@ def analyze_examples(path: str | Path, most: int) -> Output:
     Of sentence pairs the answers that a perturbation changed.
     """
     run = open_run(path)
-    suite, notes = run.suite, []
+    suite, notes = run.suite, notes_on(run)
     if suite.words.over == "group":
         changed = examples.changed_answers(run.queries, run.answers, suite)
         title = "Answers that changed, the most confident first"
         shown = [changed_answers_table(changed, most, title)]
-        return Output({"changed_answers": changed}, shown)
+        return Output({"changed_answers": changed}, shown, cautions=notes)
     if writing := run.settings.get("writing"):
         notes.append(f"written answers are matched by the rule: {writing['match']}")
     known = [name for name in examples.KINDS if suite.words.has_means or name not in OF_FACTS]
@@ -115,13 +122,14 @@ def analyze_examples(path: str | Path, most: int) -> Output:
 
 def analyze_knowledge(paths: Sequence[str]) -> Output:
     """Correlations over relations: ``correlations``."""
-    suites_of = {run.label: (run.answers, facts_of(run)) for run in open_runs(paths)}
+    runs = open_runs(paths)
+    suites_of = {run.label: (run.answers, facts_of(run)) for run in runs}
     metrics = {label: measure(*of, of[1].protocol) for label, of in suites_of.items()}
     table = patterns.correlation_table(metrics)
     named = table.with_columns(pl.col("x", "y").map_elements(short_label_of, pl.String))
     title = "Correlations over relations, times 100"
     shown = [frame_table(named, title, layouts.ANALYSES, over="relations")]
-    return Output({"correlations": table}, shown)
+    return Output({"correlations": table}, shown, cautions=notes_on(*runs))
 
 
 def analyze_syntax(spec: str) -> Output:

@@ -450,3 +450,16 @@ def real_data(name: str) -> Path:
         if (place / name).is_dir():
             return place / name
     pytest.skip(f"the {name} data is not here; its code is tested on made data too")
+
+
+def suite_of(patterns, facts, name="questions"):
+    """A suite of facts, pairs or subjects with objects; by relations if they are of several."""
+    from consilience import Suite
+
+    is_one = not isinstance(facts, dict) or isinstance(next(iter(facts.values())), str | int)
+    rows = [
+        {"relation": group, "subject": subject, "object": object_}
+        for group, of in ({name: facts} if is_one else facts).items()
+        for subject, object_ in (of.items() if isinstance(of, dict) else of)
+    ]
+    return Suite.from_frame(rows, patterns=patterns, name=name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from checks import output, refused
+from conftest import suite_of
 from consilience import make_pattern_sheets
 from consilience import score_sheets as score
 from consilience.authoring.annotation import (
@@ -28,7 +29,6 @@ from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters
 from consilience.suites.facts import load_folder
 from consilience.suites.pairs import TASKS, Pairs, chosen
-from consilience.types import Suite
 
 RTE = TASKS["rte"]
 REVERSE = ("form", "reverse")
@@ -258,7 +258,7 @@ TEXTS = {
     "b": ["[X] in [Y].", "[X] at [Y]."],
 }
 FACTS = {"a": [("A", "x"), ("B", "y")], "b": [("C", "z")]}
-AB = Suite.from_patterns(TEXTS, FACTS, name="ab")
+AB = suite_of(TEXTS, FACTS, name="ab")
 
 
 def test_patterns_are_drawn_by_seed_and_compared_with_the_base_pattern():
@@ -270,7 +270,7 @@ def test_patterns_are_drawn_by_seed_and_compared_with_the_base_pattern():
         assert first.split()[1] == {"a": "is", "b": "in"}[row["relation"]]
         assert first.split()[::2] == second.split()[::2], "the same subject and object"
     assert key == draw_patterns(AB)[0] != draw_patterns(AB, seed=4)[0]
-    one = Suite.from_patterns({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
+    one = suite_of({"a": ["[X] [Y]."]}, {"a": FACTS["a"]})
     refused("no relation with two patterns", draw_patterns, one)
 
 

@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 
 import consilience as cs
 from checks import output, refused
-from conftest import ROOT
+from conftest import ROOT, suite_of
 from consilience.analysis.factor_effects import factors_of
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.metrics.differences import compare
@@ -134,7 +134,7 @@ def test_runs_with_nothing_in_common_are_refused(items, tmp_path):
 def test_items_of_one_name_with_other_subjects_are_not_the_same(tmp_path):
     facts = ({"Redis": "6379", "MySQL": "3306"}, {"KeyDB": "6379", "MySQL": "3306"})
     patterns = ["The port of [X] is [Y].", "[X] listens on port [Y]."]
-    suites = [cs.Suite.from_patterns(patterns, of) for of in facts]
+    suites = [suite_of(patterns, of) for of in facts]
     compared = cs.compare(*(cs.evaluate(suite, "baseline:oracle") for suite in suites))
     assert compared.notes[0].startswith("Compared on the 2 queries (1 fact) that all runs have, ")
 

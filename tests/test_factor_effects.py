@@ -48,11 +48,6 @@ def parts_of(tables):
     return {(row["outcome"], row["effect"], row["factors"]): row for row in rows}
 
 
-def index_of(tables, name):
-    (index,) = tables.indices.filter(index=name).to_dicts()
-    return index
-
-
 def test_consistency_by_factor_by_hand():
     """Pairs that differ in the order only: cells 0-2 and 1-3; in the labels only: 0-1 and 2-3."""
     order, labels = tables_of().consistency.sort("factor", descending=True).to_dicts()
@@ -114,7 +109,6 @@ def test_what_has_no_answer_is_wrong_and_agrees_with_nothing():
     assert whole["value"] == pytest.approx((1 / 2 + 1 / 2 + 5 / 8 + 3 / 8) / 4)
     # Right in cells: items 1, 2; 1; 3; 2, 3, 4.
     assert tables.levels["value"].to_list() == [3 / 8, 4 / 8, 3 / 8, 4 / 8]
-    assert index_of(tables, "accuracy_range")["n"] == 4
 
 
 def test_a_single_factor_is_all_of_the_variation_and_nothing_has_no_shares():
@@ -129,25 +123,14 @@ def test_a_single_factor_is_all_of_the_variation_and_nothing_has_no_shares():
     assert math.isnan(main["share"])
 
 
-def test_accuracy_by_level_and_its_range_by_hand():
+def test_accuracy_by_level_by_hand():
     """Right in the cells: items 1, 2, 3; items 1, 3; item 3; items 2, 3, 4; of 8 by level."""
     tables = tables_of()
     assert tables.levels["level"].to_list() == ["AB", "BA", "A", "1"]
     assert tables.levels["value"].to_list() == [5 / 8, 4 / 8, 4 / 8, 5 / 8]
-    index = index_of(tables, "accuracy_range")
-    assert (index["lowest"], index["highest"], index["value"]) == (1 / 4, 3 / 4, 1 / 2)
-    assert index["lowest_variant"] == "order=BA, labels=A"
-    assert (index["n_lowest"], index["n_highest"]) == (1, 2)
     answers = ANSWERS.copy()
     answers[0] = [0, 0, NOT_ASKED, NOT_ASKED]
     assert tables_of(answers).levels["value", "n"].rows()[:2] == [(5 / 8, 4), (4 / 6, 3)]
-    few = tables_of(np.where(ANSWERS[:, :1] == ANSWERS, NOT_ASKED, ANSWERS))
-    none = index_of(few, "accuracy_range")
-    assert all(math.isnan(none[name]) for name in ("value", "lowest", "highest"))
-    expected = {"n": 0, "n_excluded": 4, "lowest_variant": "", "n_lowest": 0}
-    assert expected.items() <= none.items()
-    notes = factor_table([tables], "title").notes
-    assert "from 25.0 (order=BA, labels=A) to 75.0" in notes[-1]
 
 
 def test_groups_are_counted_together():

@@ -6,6 +6,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from checks import refused
+from conftest import suite_of
 from consilience import Pattern, Suite, load_suite, measure, read_answers
 from consilience.authoring.importing import import_patterns
 from consilience.files.rows import as_pandas, as_polars
@@ -18,7 +19,7 @@ LONG = {
     "object": ["6379", "6379", "5432", "Ruby"],
     "pattern": [*PATTERNS, None, "[X] is written in [Y]."],
 }
-PORTS = Suite.from_patterns(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
+PORTS = suite_of(PATTERNS, [("Redis", "6379"), ("PostgreSQL", "5432")])
 of_both = pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
 
 
@@ -30,8 +31,8 @@ def test_a_frame_of_facts_becomes_a_suite(make):
     facts = [("ports-1", "Redis", "6379"), ("ports-2", "PostgreSQL", "5432")]
     assert [(fact.item, fact.subject, fact.object) for fact in relation.facts] == facts
     assert relation.candidates.words == ("6379", "5432")
-    facts = {"Redis": 6379, "PostgreSQL": 5432}
-    assert Suite.from_patterns(PATTERNS, facts, name="ports").digest == suite.digest
+    rows = [dict(zip(FACTS, of, strict=True)) for of in zip(*FACTS.values(), strict=True)]
+    assert Suite.from_frame(rows, patterns=PATTERNS, name="ports").digest == suite.digest
 
 
 @of_both
@@ -40,13 +41,10 @@ def test_rows_with_facts_and_patterns_are_divided_by_relation(make):
     assert [group.id for group in suite] == ["port", "lang"]
     assert [len(group.facts) for group in suite] == [2, 1]
     assert [pattern.text for pattern in suite["port"].patterns] == PATTERNS
-    facts = {"port": [("Redis", "6379"), ("PostgreSQL", "5432")], "lang": {"Rails": "Ruby"}}
-    patterns = {"port": PATTERNS, "lang": ["[X] is written in [Y]."]}
-    assert Suite.from_patterns(patterns, facts).digest == suite.digest
 
 
 def test_a_subject_with_several_objects_makes_the_relation_n_to_m():
-    suite = Suite.from_patterns(["[X]: [Y]"], [("SSO", "Team"), ("SSO", "Free"), ("SSO", "Free")])
+    suite = suite_of(["[X]: [Y]"], [("SSO", "Team"), ("SSO", "Free"), ("SSO", "Free")])
     assert (suite["questions"].cardinality, len(suite["questions"].facts)) == ("N-M", 2)
 
 
@@ -77,9 +75,6 @@ def test_a_fault_of_a_frame_names_the_row_and_the_column(make, columns, patterns
 
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: Suite.from_frame([1]), "the frame is of type list; expected a polars or pandas"),
-    (lambda: Suite.from_patterns(["[X] [Y]"], ["x"]), "fact 1: 'x'; expected a pair"),
-    (lambda: Suite.from_patterns(["[X] is [Y]."], {}), "^no facts; expected pairs"),
-    (lambda: Suite.from_patterns(["[X] is [Y]."], []), "^no facts; expected pairs"),
     (lambda: Suite("own", ["x"]), r"a group of type str.*Suite\.from_frame"),
     (lambda: Pattern(3), "a pattern of type int"),
     (lambda: load_suite("mini")["capitol"], "no relation 'capitol'. Did you mean 'capital'"),

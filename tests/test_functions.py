@@ -7,7 +7,7 @@ import pytest
 
 import consilience as cs
 from checks import refused
-from conftest import cases
+from conftest import cases, suite_of
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question
 from consilience.models.functions import Function, position, prompt_baseline
@@ -107,7 +107,7 @@ def test_the_random_baseline_draws_a_gold_of_the_group_for_each_prompt_and_sampl
     assert len(set(first[:6])) == 2
 
 
-PORTS = cs.Suite.from_patterns(
+PORTS = suite_of(
     ["[X] listens on port [Y].", "The port of [X] is [Y]."],
     {"Redis": "6379", "PostgreSQL": "5432", "MySQL": "3306"}, name="ports",
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_an_answer_of_a_call_is_kept_whatever_the_next_call_does():
     """40 facts: one alone, then 32 and 7 at once; equal prompts once."""
     sizes, done = [], []
     facts = {f"x{at:02}": str(at) for at in range(40)}
-    suite = cs.Suite.from_patterns(["[X] is [Y].", "So [X] is [Y]."], facts)
+    suite = suite_of(["[X] is [Y].", "So [X] is [Y]."], facts)
 
     def answer(prompts):
         sizes.append(len(prompts))

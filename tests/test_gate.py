@@ -16,7 +16,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refused
-from conftest import cases
+from conftest import cases, suite_of
 from consilience.gating import Rule, as_junit
 from consilience.metrics.differences import compare
 from consilience.metrics.measure import measure
@@ -109,7 +109,7 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
     """Three relations of four facts; C has one answer in each run, and no corrected consistency."""
     facts = {name: [(f"{name}{at}", "xy"[at % 2]) for at in range(4)] for name in "AB"}
     facts["C"] = [(f"C{at}", "x") for at in range(4)]
-    suite = cs.Suite.from_patterns(dict.fromkeys("ABC", PATTERNS), facts)
+    suite = suite_of(dict.fromkeys("ABC", PATTERNS), facts)
     right = dict(fact for of_group in facts.values() for fact in of_group)
 
     def model(prompts):
@@ -134,7 +134,7 @@ def test_a_mean_over_few_relations_and_what_is_undefined(tmp_path):
     (skipped,) = ET.parse(file).getroot().iter("skipped")
     assert skipped.get("message").startswith("not shown: Consistency -16.7 points")
     both = "corrected_consistency{} no worse than baseline by 3 points"
-    same = cs.Suite.from_patterns({"C": PATTERNS}, {"C": facts["C"]})
+    same = suite_of({"C": PATTERNS}, {"C": facts["C"]})
     for out in ("one", "two"):
         cs.evaluate(same, model, out=tmp_path / out)
     for where, verdict in ((" in C", "pass"), ("", "fail")):

@@ -17,7 +17,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal
-from conftest import cases, run_command
+from conftest import cases, run_command, suite_of
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.metrics.registry import label_of
 from consilience.report.charts import interval_chart, percents
@@ -197,7 +197,7 @@ def test_the_order_of_the_page_is_the_result_then_all_questions_then_details(
         text_of_two.index(mark)
         for mark in ('class="verdict"', 'class="cautions"', '"In percent"', 'id="questions"',
                      '<details id="details">', *(f"<h2>{name}</h2>" for name in (
-                         "Relations", "Differences", "Cautions", "Repeat")))
+                         "Relations", "Differences", "Examples", "Cautions", "Repeat")))
     ]  # fmt: skip
     assert places == sorted(places)
     assert text_of_two.count("<li>") > 3 and text_of_two.index("SHA-256") > places[-1]
@@ -526,7 +526,7 @@ def test_a_page_has_every_answer_with_its_prompt(suite, options, prompt, factors
 def test_verdicts_and_what_was_written(reason, mark):
     """By hand: right, of another fact of the subject, wrong in other words, and no answer."""
     facts = [("Peru", "Chile"), ("Peru", "Brazil")]
-    suite = cs.Suite.from_patterns(["[X] borders [Y].", "[Y] is next to [X]."], facts, name="near")
+    suite = suite_of(["[X] borders [Y].", "[Y] is next to [X]."], facts, name="near")
     items = [fact.item for fact in suite.relations[0].facts]
     names = suite.relations[0].design.variants
     head = {"group": "near", "subject": "Peru"}

@@ -8,7 +8,8 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal, refused
-from consilience import Suite, load_suite, new_suite
+from conftest import suite_of
+from consilience import load_suite, new_suite
 from consilience.runs.run import Run
 from consilience.suites.facts import sample_facts
 from consilience.suites.question_suites import (
@@ -84,11 +85,11 @@ LANGUAGES = {"speaks": [
 
 
 def capital():
-    return Suite.from_patterns(PATTERNS, CAPITALS)["capital"]
+    return suite_of(PATTERNS, CAPITALS)["capital"]
 
 
 def speaks():
-    return Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)["speaks"]
+    return suite_of({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)["speaks"]
 
 
 def test_each_pattern_is_a_phrasing_and_all_candidates_are_options():
@@ -125,7 +126,7 @@ def test_open_questions_are_those_with_one_right_object():
 
 def test_too_many_distractors_and_a_sample_are_refused():
     refused("2 wrong candidates for 'Switzerland'", questions_of_relation, speaks(), 3)
-    suite = Suite.from_patterns({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)
+    suite = suite_of({"speaks": ["In [X] people speak [Y]."]}, LANGUAGES)
     refused("2 of 5 facts of the relation 'speaks'", questions_of_suite, sample_facts(suite, 2, 0))
 
 

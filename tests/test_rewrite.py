@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from checks import PromptStub, output, refusal, refused
-from conftest import cases
-from consilience import Suite
+from conftest import cases, suite_of
 from consilience.authoring import rewriting
 from consilience.authoring.rewriting import DRAWN, draft_rewrites, drafts_by_rule
 from consilience.options.commands import RewriteOptions
@@ -21,8 +20,8 @@ PATTERNS = {
     "capital": ["The capital of [X] is [Y].", "[Y] is the capital of [X]."],
     "river": ["[X] is on the river [Y].", "The river [Y] flows through [X]."],
 }
-SUITE = Suite.from_patterns(PATTERNS, FACTS)
-FIVE = Suite.from_patterns(
+SUITE = suite_of(PATTERNS, FACTS)
+FIVE = suite_of(
     {f"r{at}": [f"[X] has a{at} [Y].", f"[X] really has a{at} [Y]."] for at in range(5)},
     {f"r{at}": [("x", "y")] for at in range(5)},
 )

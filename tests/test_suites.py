@@ -11,8 +11,8 @@ from huggingface_hub import constants
 
 import consilience as cs
 from checks import ScoringFunction, output, refusal, refused
-from conftest import cases, real_data
-from consilience import Suite, load_suite, suites
+from conftest import cases, real_data, suite_of
+from consilience import load_suite, suites
 from consilience.authoring.checks import audit, sizes_of
 from consilience.core.factors import Edge
 from consilience.core.free_text import RULES, match
@@ -175,7 +175,7 @@ def test_variants_are_counted_as_connected_patterns(write_suite, tmp_path):
 def test_subjects_and_objects_of_several_facts_are_counted():
     """Ada has a and b; a has Ada and Bob. The same fact in two rows counts once."""
     facts = [("Ada", "a"), ("Ada", "b"), ("Bob", "a"), ("Cid", "c"), ("Cid", "c")]
-    (row,) = sizes_of(Suite.from_patterns(["[X] is [Y]."], facts)).tables["by_group"].to_dicts()
+    (row,) = sizes_of(suite_of(["[X] is [Y]."], facts)).tables["by_group"].to_dicts()
     assert (row["shared_subjects"], row["shared_objects"]) == (1, 1)
     assert (row["subjects"], row["candidates"]) == (3, 3)
 
@@ -215,11 +215,11 @@ CAPITALS = [("France", "Paris"), ("Italy", "Rome")]
 
 
 def of_patterns(*texts):
-    return Suite.from_patterns({"r": list(texts)}, {"r": CAPITALS})
+    return suite_of({"r": list(texts)}, {"r": CAPITALS})
 
 
 def of_facts(*facts):
-    return Suite.from_patterns({"r": ["[X] [Y]."]}, {"r": list(facts)})
+    return suite_of({"r": ["[X] [Y]."]}, {"r": list(facts)})
 
 
 def question(item, group, texts, gold, *others, context=""):

@@ -250,7 +250,7 @@ class Suite:
                 f"a group of type {type(others[0]).__name__}",
                 expected="values of type Relation",
                 where=f"the suite '{self.name}'",
-                todo="Make a suite with Suite.from_frame(frame) or Suite.from_patterns(...).",
+                todo="Make a suite with Suite.from_frame(frame).",
             )
         object.__setattr__(self, "relations", tuple(self.relations))
 
@@ -311,27 +311,6 @@ class Suite:
             else group.label or group.id
             for group in self.relations
         }
-
-    @classmethod
-    def from_patterns(cls, patterns: Any, facts: Any, *, name: str = "questions") -> Suite:
-        """A suite of one relation from a list of patterns, and facts as (subject, object) pairs.
-
-        ``facts`` may also be a dictionary from subjects to objects. For several relations both are
-        dictionaries from their names.
-        """
-        by_relation: Mapping[Any, Any] = {name: facts}
-        if isinstance(facts, Mapping) and not any(
-            isinstance(value, str | int) for value in facts.values()
-        ):
-            by_relation = facts
-        rows = [
-            {"relation": id_, "subject": subject, "object": object_}
-            for id_, of_relation in by_relation.items()
-            for subject, object_ in _pairs(of_relation, id_)
-        ]
-        if not rows:
-            raise ConsilienceError("no facts", expected="pairs (subject, object)")
-        return cls.from_frame(rows, patterns=patterns, name=name)
 
     def __repr__(self) -> str:
         facts = [fact for group in self for fact in group.facts]
@@ -520,22 +499,6 @@ def _by_relation(
                 expected="a list of texts, or one for each relation: {'capital': ['[X] is [Y].']}",
             )
     return {} if patterns is None else by_relation
-
-
-def _pairs(facts: object, relation: object) -> Iterator[tuple[object, object]]:
-    """The facts of a list or of a mapping from subjects; what is no pair raises."""
-    if isinstance(facts, Mapping):
-        facts = facts.items()
-    if isinstance(facts, str) or not isinstance(facts, Iterable):
-        facts = [facts]
-    for at, fact in enumerate(facts, start=1):
-        if isinstance(fact, str) or not isinstance(fact, Sequence) or len(fact) != 2:
-            raise ConsilienceError(
-                f"{fact!r}",
-                expected="a pair (subject, object), such as ('France', 'Paris')",
-                where=f"{relation}, fact {at}",
-            )
-        yield fact[0], fact[1]
 
 
 def _listed(words: Sequence[str], most: int = 3) -> str:

@@ -22,7 +22,6 @@ from consilience.metrics import errors
 from consilience.metrics.errors import Estimate, Index, estimates
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
-from consilience.metrics.statistics import NAN, TIE
 from consilience.types import Suite
 
 Factors = tuple[str, ...]  # A factor alone, or several in combination
@@ -171,7 +170,6 @@ class FactorTables:
     """A row a factor: agreement of the pairs that differ in it alone, with its level of chance."""
     components: pl.DataFrame
     """A row a part of the variation of the answer and of correctness, of a full design."""
-    indices: pl.DataFrame  # One row: the range of accuracy
     levels: pl.DataFrame  # A row a level of each factor: the accuracy of the variants that have it
     notes: Sequence[str]
     name: str = ""  # Of the run
@@ -209,14 +207,13 @@ def factor_tables(grids: Mapping[str, Grid], design: FactorialDesign) -> FactorT
     )
     subjects = np.concatenate([of.subjects.names[of.subjects.places] for of in grids.values()])
     is_whole = asked.all(axis=1)
-    whole, left_out = right[is_whole], int((~is_whole).sum())
+    clusters, left_out = Clusters.of(subjects[is_whole]), int((~is_whole).sum())
     components, notes = variance_components(
-        answers[is_whole], whole, Clusters.of(subjects[is_whole]), left_out, design
+        answers[is_whole], right[is_whole], clusters, left_out, design
     )
     return FactorTables(
         consistency_by_factor(grids, design),
         components,
-        range_of_accuracy(whole, left_out, design),
         accuracy_by_level(right, asked, Clusters.of(subjects), design),
         notes,
     )
@@ -306,24 +303,3 @@ def variance_components(
         row = {"outcome": outcome, "effect": effect, "factors": " x ".join(factors)}
         rows.append({**row, **asdict(numbers[part, False]), "n_excluded": left_out, **shares})
     return pl.DataFrame(rows, COMPONENTS), notes
-
-
-def range_of_accuracy(right: Bools, left_out: int, design: FactorialDesign) -> pl.DataFrame:
-    """The lowest and the highest accuracy of a variant, of ``right`` (item, variant).
-
-    Sclar et al. call it the performance interval, and its width the spread (Quantifying Language
-    Models' Sensitivity to Spurious Features in Prompt Design, ICLR 2024). This one is over all
-    variants that were asked, of the items that were asked in all of them; NaN without such items.
-    It grows with the number of variants and with the noise of few items; a maximum has no
-    derivative and no interval.
-    """
-    accuracy = right.mean(axis=0) if len(right) else np.full(right.shape[1], NAN)
-    lowest, highest = float(accuracy.min()), float(accuracy.max())
-    row: dict[str, Any] = {
-        "index": "accuracy_range", "value": highest - lowest, "lowest": lowest, "highest": highest,
-        "n": len(right), "n_excluded": left_out,
-    }  # fmt: skip
-    for end, at in (("lowest", accuracy.argmin()), ("highest", accuracy.argmax())):
-        row[f"{end}_variant"] = design.names[int(at)] if len(right) else ""
-        row[f"n_{end}"] = int((np.abs(accuracy - accuracy[at]) < TIE).sum())
-    return pl.DataFrame([row])

@@ -513,12 +513,11 @@ def mine_patterns(
     return mining.mine_patterns(corpus, suite, groups, against, top, out, progress)
 
 
-@suite_group.command("import", "suite import patterns.csv --into my-suite --dry-run")
+@suite_group.command("import", "suite import patterns.csv --into my-suite")
 def import_patterns(
     path: Annotated[FilePath, Option("A table, or a file of proposals.", "FILE")],
     *,
     into: Annotated[FilePath, Option("Add to this suite folder, which may be new.", "DIR")],
-    dry_run: Annotated[bool, Option("Show what would be imported; write nothing.")] = False,
 ) -> Output:
     """Import patterns and facts into a suite folder.
 
@@ -527,7 +526,7 @@ def import_patterns(
     punctuation only are refused.
     """
     from consilience.authoring import importing
-    return importing.import_patterns(path, into, dry_run=dry_run)
+    return importing.import_patterns(path, into)
 
 
 @suite_group.command("rewrite", "suite rewrite my-suite --model org/writer --out p.jsonl")

@@ -88,7 +88,7 @@ def with_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> bytes:
     return csv_of(table_of([*(cells for _, cells in read_rows(path)), *rows]))
 
 
-def import_patterns(path: Path, into: Path, *, dry_run: bool = False) -> Output:
+def import_patterns(path: Path, into: Path) -> Output:
     """Read a file, compare it with the suite folder, and add what is new.
 
     A pattern is refused that is a duplicate of an earlier one of its relation (``normal_form``). A
@@ -126,9 +126,8 @@ def import_patterns(path: Path, into: Path, *, dry_run: bool = False) -> Output:
                 _check(into, files)
             except OSError as error:  # of the folder, or of the copy that is checked
                 raise cannot_write(into, error) from error
-            if not dry_run:
-                make_folder(into)
-                write_all(files)
+            make_folder(into)
+            write_all(files)
     sizes: dict[str, Sequence[object]] = {
         "relation": relations, "pattern": patterns, "fact": facts, "name": names,
     }  # fmt: skip
@@ -141,11 +140,10 @@ def import_patterns(path: Path, into: Path, *, dry_run: bool = False) -> Output:
     ]
     if len(refused) > SHOWN:
         shown.append(f"  ... {len(refused) - SHOWN:,} more; --format csv has all")
-    if adds and not dry_run:
+    if adds:
         shown.append(f"Check: consilience suite check {shlex.quote(str(into))}")
     else:
-        rerun = "Rerun the command without --dry-run to import."
-        shown.append(f"Nothing was written. {rerun * adds}".rstrip())
+        shown.append("Nothing was written.")
     listed: list[tuple[object, ...]] = [
         ("added", one["relation"], one["pattern"], None, one.where) for one in patterns
     ]
@@ -156,7 +154,7 @@ def import_patterns(path: Path, into: Path, *, dry_run: bool = False) -> Output:
     left_out = len(rows) - len(accepted)
     note = f"not accepted: {left_out} of {counted(len(rows), 'row')}"
     record = {
-        "folder": str(into), "written": adds and not dry_run, "relations": relations,
+        "folder": str(into), "written": adds, "relations": relations,
         "facts": len(facts), "names": len(names),
     }  # fmt: skip
     return Output(

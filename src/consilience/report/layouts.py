@@ -522,7 +522,6 @@ def factor_table(views: Sequence[FactorTables], title: str) -> Table:
         rows += of_factors.to_dicts()
         blocks += [view.name] * of_factors.height
     notes = [OF_CONSISTENCY, *[OF_SHARES] * has_effects]
-    notes += [of_run(view.name, views) + note for view in views for note in _spread_notes(view)]
     blocks, over = blocks if len(views) > 1 else [], QUESTION_WORDS.units
     return frame_table(rows, title, CONSISTENCY, notes, blocks, over=over)
 
@@ -540,14 +539,6 @@ def factor_verdict(views: Sequence[FactorTables]) -> list[str]:
 def view_notes(views: Sequence[FactorTables]) -> list[str]:
     """What a reader of the tables of factors should know."""
     return [of_run(view.name, views) + note for view in views for note in view.notes]
-
-
-def _spread_notes(view: FactorTables) -> Iterator[str]:
-    """The range of accuracy over variants."""
-    for row in view.indices.filter(pl.col("lowest") != pl.col("highest")).to_dicts():
-        ends = (f"{100 * row[end]:.1f} ({row[f'{end}_variant']})" for end in ("lowest", "highest"))
-        asked = counted(row["n"], "question")
-        yield f"accuracy of the {asked} asked in all variants: from {' to '.join(ends)}"
 
 
 def _most_changed(view: FactorTables) -> Iterator[str]:

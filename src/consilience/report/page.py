@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from consilience.analysis.examples import violated_examples
+from consilience.analysis.examples import KINDS, changed_answers, examples, violated_examples
 from consilience.analysis.factor_effects import FactorTables, factors_of
 from consilience.core.errors import By
 from consilience.endpoints import cost_in_words
@@ -44,7 +44,7 @@ from consilience.report.table import (
 from consilience.runs.run import Run
 from consilience.types import Suite
 
-EACH = 3  # violated expectations of a kind
+EACH = 3  # examples of a kind
 UNIT = "\N{NO-BREAK SPACE}%"  # a line does not break before it
 
 
@@ -137,7 +137,7 @@ def report_page(
         "Factors": _factors(runs, [*chain.from_iterable(views)]),
         f"{suite.words.group.capitalize()}s": _groups(runs),
         "Differences": _differences(suite, compared, flips),
-        "Expectations": _violations(runs),
+        "Examples": _examples(runs),
         "Cautions": [cautions] if cautions else [],
         "Repeat": repeat([(run.name, run.run.record) for run in runs]),
     }
@@ -239,12 +239,21 @@ def _differences(
         yield layouts.flip_table(flips, suite)
 
 
-def _violations(runs: Sequence[RunView]) -> Iterator[Part]:
-    """Examples of violated expectations."""
+def _examples(runs: Sequence[RunView]) -> Iterator[Part]:
+    """The most informative items of each kind, labels that changed, and violations."""
     for run in runs:
+        lead, texts = layouts.of_run(run.name, runs), run.run.texts()
+        if run.suite.words.over == "group":
+            changed = changed_answers(run.run.queries, run.answers.answers, run.suite)
+            if changed.height:
+                yield layouts.changed_answers_table(changed, EACH, f"{lead}Labels that changed")
+            continue
+        for kind, chosen in examples(run.answers, run.suite, [*KINDS], EACH, texts).items():
+            if chosen:
+                yield layouts.example_table(chosen, lead + KINDS[kind][0])
         if instances := run.answers.instances:
-            sent = {key[1:]: text for key, text in run.run.texts().items()}
-            title = f"{layouts.of_run(run.name, runs)}Violated expectations"
+            sent = {key[1:]: text for key, text in texts.items()}
+            title = f"{lead}Violated expectations"
             yield layouts.violation_table(violated_examples(instances, sent, EACH), title)
 
 

@@ -181,7 +181,7 @@ def analyze_factors(paths: Sequence[str], groups: Sequence[str] | None) -> Outpu
     ]
     frames = {
         name: [getattr(view, name) for view in views]
-        for name in ("consistency", "components", "indices", "levels")
+        for name in ("consistency", "components", "levels")
     }
     frames["noise"] = [view.noise.select("level", "value", "n", "n_excluded") for view in views]
     names = [pl.lit(view.name).alias("run") for view in views]

@@ -365,7 +365,7 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         is_same = of_items.filter(pl.col("order") > 1)["options"].max() == 1
         if is_same and any(one.drop_nulls().is_in([*{*LETTERS} - shown]).all() for one in said):
             found, expected = "the same options in all orders", "`options` as shown in each row"
-            todo = "Of a column for each: --columns options=FIRST+SECOND."
+            todo = "Of a column for each, such as sys1 and sys2: --columns options=FIRST+SECOND."
             raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
     _refuse_unlisted(table.rows, table.where)
     cells = different(table.rows, *KEY, "options", "gold")
@@ -600,7 +600,7 @@ def _as_written(text: str, prompt: Prompt, question: Question, *, is_known: bool
     known = [*{at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text}]
     if len(known) > 1 and not is_known:
         found = f"'{text}', the label of an option of '{question.item}' and the text of another"
-        expected = "a column 'labels': none if texts were shown alone, else A, a or 1"
+        expected = "other names of options, or a column 'labels': none (texts alone), A, a or 1"
         raise ConsilienceError(found, expected=expected)
     if len(known) != 1:
         return {}

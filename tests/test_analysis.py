@@ -247,6 +247,13 @@ def test_patterns_begin_with_their_result(more, relations, consilience, runs):
     assert "'s capital is [Y]. " in shown
 
 
+def test_the_variants_of_facts_are_patterns(consilience, runs):
+    by = [
+        output(consilience, "score", runs / "random", "--by", of) for of in ("variant", "pattern")
+    ]
+    assert by[0] == by[1]
+
+
 def test_analyses_are_written(consilience, runs, tmp_path):
     def analyzed(name, *more):
         """The keys of the JSON; there is text, too, and CSV."""

@@ -257,6 +257,9 @@ def test_each_question_is_right_in_a_share_of_its_answers(tmp_path, consilience)
     assert bounds["b"][1] == pytest.approx(0.5069, abs=1e-4)
     assert bounds["c"] == pytest.approx((0.05**0.5, 1))
     assert bounds["d"] == pytest.approx((0, 0.95))
+    (tmp_path / "two.csv").write_text("\n".join(["item,sample,gold,answer", *rows[20:32]]))
+    two = cs.gate(tmp_path / "two.csv", rule="right in 4 of 5", prove=True)
+    assert two.verdict == "fail" and "1 clearly below, 1 neither" in two.checks[0].note
     turned = cs.gate(tmp_path / "turned.csv", rule="right in 4 of 5").items
     assert turned.sort("item").equals(items.sort("item"))
     rules = ("--rule", "right in 4 of 5", "--junit", tmp_path / "gate.xml")

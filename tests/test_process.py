@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,13 @@ def test_text_that_would_control_a_terminal_is_shown_and_json_escapes_it(monkeyp
     monkeypatch.setenv("COLUMNS", "0")  # of some containers
     Terminal(file=written).print("no width")
     assert written.getvalue().endswith("no width\n")
+
+
+def test_a_reader_that_has_read_enough_is_no_error(consilience, tmp_path):
+    consilience("probe", "-m", "baseline:random", "-s", "mini", "-n", "4", "-o", tmp_path / "r")
+    command = f"{shlex.join([*COMMAND, 'analyze', 'patterns', str(tmp_path / 'r')])} | head -1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=True)
+    assert ran.stdout and not ran.stderr
 
 
 @pytest.mark.parametrize("arguments", [

@@ -296,7 +296,8 @@ def _check_items(rule: Rule, items: pl.DataFrame, words: SuiteWords, *, prove: b
     below, neither = (items.filter(shown=of).height for of in ("below", "neither"))
     note = f"{passed} of {counted(items.height, words.item)}; {below} clearly below, "
     note += f"{neither} neither" + " (too few answers)" * (neither > 0)
-    holds = 0 < items.height == (items.height - below - neither if prove else passed)
+    misses = below + neither if prove else items.height - passed
+    holds = items.height > 0 and misses == 0
     return Check(
         rule.text, rule.metric, "group" if rule.group else "all", rule.group, "count", rule.level,
         passed / items.height if items.height else NAN, NAN, NAN, NAN, NAN, rule.limit,

@@ -39,13 +39,15 @@ class Terminal(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; a table fits the screen, and is as wide as it is in a pipe."""
-        columns, width = os.environ.get("COLUMNS", ""), self.width
-        width = (int(columns) if columns.isdecimal() else 0) or (
-            width if self.is_terminal else 10**6
-        )
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() else 0
+        width = width or (self.width if self.is_terminal else 10**6)
         shown = [fitted_text(of, width) if isinstance(of, Table) else of for of in objects]
         is_text = all(isinstance(of, str | Text) for of in shown)
         super().print(*shown, **{"soft_wrap": is_text, **options})
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # the process ends without an error
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

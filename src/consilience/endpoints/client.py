@@ -316,7 +316,7 @@ class Client:
             if self._wait(self._stop, wait if outcome.wait is None else outcome.wait):
                 break
             self._count(retries=1)
-        self._count(refused=1)
+        self._count(refused=int(not self._stop.is_set()))
         tried = f"{outcome.message} ({counted(tries, 'try', 'tries')})"
         if outcome.is_unread or is_told or (self._answered > before and not outcome.is_unreached):
             what = UNREAD if outcome.is_unread else NO_REPLY

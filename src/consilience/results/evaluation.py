@@ -313,6 +313,7 @@ def _table_by(by: By, run: CountedRun, path: Path) -> Table:
     """
     suite, title, metrics = run.suite, f"{run.summary.title}, in percent", legible(run.metrics)
     words, tables = suite.words, tables_of(suite)
+    by = "pattern" if by == "variant" and "pattern" in tables else by
     if by not in tables:
         expected = f"--by {', '.join(tables[:-1])} or {tables[-1]}"
         raise ConsilienceError(f"--by {by} with the suite '{suite.name}'", expected=expected)

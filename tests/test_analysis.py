@@ -266,9 +266,8 @@ def test_analyses_are_written(consilience, runs, tmp_path):
     assert analyzed("patterns") == {"verdict", "patterns", "pairs", "warnings"}
     assert pl.read_csv(file).height == 2 * 9
     assert analyzed("edits") == {"verdict", "edits", "warnings"}
-    part = copytree(runs / "random", tmp_path / "part")
-    record = json.loads((part / "run.json").read_text()) | {"finished": None}
-    (part / "run.json").write_text(json.dumps(record))
+    record = copytree(runs / "random", part := tmp_path / "part") / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"finished": None}))
     assert "Not finished" in output(consilience, "analyze", "edits", part, "--json")
     more = (runs / "majority", runs / "oracle")
     assert analyzed("knowledge", *more) == {"verdict", "correlations", "warnings"}

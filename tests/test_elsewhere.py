@@ -376,8 +376,8 @@ def test_folders_of_logs_of_inspect(consilience, tmp_path):
     log(tmp_path / "y.eval", [one | {"input": "Which?"} for one in asked], task="y")
     assert numbers(cs.score(tmp_path)) == [50, None, 50]
     log(tmp_path / "y.eval", asked, task="y", task_args={"style": "y"})
-    styles = {"group": "", "template": "eval.task_args.style"}
-    assert numbers(cs.score(tmp_path, columns=styles)) == [100, 0, 0]
+    fields = {"group": "", "template": "eval.task_args.style"}
+    assert numbers(cs.score(tmp_path, columns=fields)) == [100, 0, 0]
     log(tmp_path / "y.eval", asked, task="x", model="large")
     assert "openai/small against large" in output(consilience, "compare", tmp_path)
 

@@ -143,6 +143,8 @@ def test_a_model_is_asked_with_the_indicators_of_its_training(perturb, tmp_path)
     assert texts and all(text.startswith("Left: ") for text in texts)
     asked = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["model"]
     assert asked["joined"] == "string"
+    (model / "consilience.json").write_text(json.dumps(beside | {"pool": "mean"}))
+    assert "not the record of a reading" in perturb(model, out="mean")[2]
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class PairFormat:
             record = parse_json(path.read_text(encoding="utf-8"))
             indicators = record["indicators"]
             pair = (str(indicators[0]), str(indicators[1])) if indicators else None
-            if record["joined"] in get_args(Joined):
+            if record["joined"] in get_args(Joined) and record.get("pool", "last") == "last":
                 return cls(record["joined"], pair)
             raise ValueError("a reading that is not known")
         except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -648,17 +648,6 @@ def test_a_column_that_is_named_is_there(columns, message):
     refused(message, cs.score, rows, columns=columns)
 
 
-def test_an_answer_that_is_a_label_and_another_text_needs_to_be_told_apart():
-    """Options that are the letters A and B, shown in both orders: q answers the same text."""
-    rows = [row(item, answer, "A", options=[*order], order=order)
-            for item, order, answer in (("q", "AB", "A"), ("q", "BA", "A"), ("r", "AB", "A"), ("r", "BA", "B"))]  # fmt: skip
-    refused("'A', the label of an option of 'q' and the text of another.*'labels'", cs.score, rows)
-    for labels, said in ("none", "A"), ("A", "B"):
-        result = cs.score([{**of, "labels": labels} for of in rows])
-        assert numbers(result, "consistency") == [50]
-        assert result.run.answers.filter(item="q", variant="order=BA")["answer"].item() == said
-
-
 @pytest.mark.parametrize(("second", "meaning"), [("ab", "variants agree"), ("a", "variants agree where several")])  # fmt: skip
 def test_the_summary_says_where_only_some_items_have_several_variants(tmp_path, second, meaning):
     rows = [row(item, "x", paraphrase="1") for item in "ab"]

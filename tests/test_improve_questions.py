@@ -216,7 +216,7 @@ def test_facts_are_learned_as_questions(consilience, command, tmp_path):
     of = ["--suite", "mini", "--as-questions", "2", "--train-facts", "4", "--epochs", "1"]
     of += ["--limit", "1"]
     named = {"A": "capital,sport", "B": "currency"}
-    command = [named.get(word, word) for word in command]
+    command = [named.get(word, word) for word in command[: command.index("--text")]]
     of += ["--validation-facts", "2"]
     document = json.loads(output(consilience, *command, *of, "--json", "--out", tmp_path / "o"))
     assert document["checkpoint"]["updates"] == 4, "8 questions by 2"

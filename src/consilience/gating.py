@@ -43,17 +43,16 @@ Row = dict[str, Any]
 LEVEL, INTERVAL = 0.9, "90 % CI"  # Each bound is a one-sided 95 % bound
 FORMS = (
     "'METRIC >= 0.8', 'METRIC <= 20 %' or 'METRIC no worse than baseline by 3 points', each also "
-    "with 'of LEVEL' or 'in GROUP' after the metric, or 'over phrasings' at the end; or "
-    "'right in 4 of 5', also with 'in GROUP'"
+    "with 'of LEVEL', 'in GROUP' or 'over phrasings'; or 'right in 4 of 5', also with 'in GROUP'"
 )
 NUMBER = r"(?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)) ?"
-LIMIT = re.compile(rf"(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?)")
+AFTER = "(?P<after>(?: (?:of|in) .+)?)"
+LIMIT = re.compile(rf"(?i)(?P<name>[^<>≥≤]+?) ?(?P<way>[<>]=?|[≥≤]) ?{NUMBER}(?P<unit>%?){AFTER}")
 WORSE = "no worse(?: than(?: the)? baseline)?"
-RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WORSE} by {NUMBER}(?P<unit>%|points?)")
+RELATIVE = re.compile(rf"(?i)(?P<name>.+?) {WORSE} by {NUMBER}(?P<unit>%|points?){AFTER}")
 PHRASINGS = re.compile("(?i) over phrasings$")
 RIGHT_IN = re.compile(r"(?i)right in (?P<least>\d+) of (?P<size>\d+)(?: in (?P<group>.+))?")
 SHOWN = 10  # Items under such a rule that a terminal shows
-PLACE = re.compile(r"(?i)(?: of (?P<level>.+?))?(?: in (?P<group>.+?))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,12 @@ class Rule:
         if not (match := absolute or RELATIVE.fullmatch(rule)):
             todo = f"Write '{rule} points'." if RELATIVE.fullmatch(f"{rule} points") else ""
             raise ConsilienceError(f"the rule '{text}'", expected=FORMS, todo=todo)
-        heads = [match["name"][: at.start()] for at in re.finditer(" (?:of|in) |$", match["name"])]
+        name = match["name"] + match["after"]
+        heads = [name[: at.start()] for at in re.finditer(" (?:of|in) |$", name)]
         head = next((one for one in heads[::-1] if _known(one, DESCRIPTIONS)), heads[0])
         metric = _known(head, DESCRIPTIONS, f"no metric '{head}' in the rule '{text}'")
-        level, group = PLACE.fullmatch(match["name"][len(head) :]).groups("")  # type: ignore[union-attr]
+        place = re.fullmatch("(?: of (.+?))?(?: in (.+?))?", name[len(head) :])
+        level, group = place.groups("") if place else ("", "")
         (least, greatest), better = DESCRIPTIONS[metric].bounds, DESCRIPTIONS[metric].better
         number, unit = float(match["number"]), match["unit"]
         if absolute:

@@ -497,9 +497,8 @@ class Majority(CheckedAnswers):
 
     def views(self, relation: Relation, protocol: Protocol) -> dict[View, Grid]:
         views = self._run.views(relation, protocol)
-        same = views["tuples"] is views["pairs"]
-        tuples = _majority(views["tuples"], relation)
-        return {"tuples": tuples, "pairs": tuples if same else _majority(views["pairs"], relation)}
+        made = {id(of): _majority(of, relation) for of in views.values()}
+        return {name: made[id(of)] for name, of in views.items()}
 
 
 def _majority(grid: Grid, relation: Relation) -> Grid:
@@ -522,4 +521,4 @@ def _majority(grid: Grid, relation: Relation) -> Grid:
             code = texts.index(word) if word in texts else len(texts)
         answers[:] = code
     answers = np.where(grid.asked, answers, -1)
-    return replace(grid, answers=answers, distributions=None, may_have_none=False)
+    return replace(grid, answers=answers, distributions=None, may_have_none=False, phrasings={})

@@ -11,7 +11,6 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
 from itertools import chain, islice
 from math import isnan
 from pathlib import Path
@@ -50,9 +49,6 @@ FAULTS = (AttributeError, BadZipFile, LookupError, NotImplementedError, TypeErro
 PART = 2**24  # Bytes of a file that are parsed at once
 FIRST = 1000  # Rows of a file that show which columns it has
 
-RECORD_FIELDS = {of: f"metadata.{name}" for of, name in OWN.items()}
-"""The factors of records of Every Eval Ever."""
-
 RECORD = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
 """Fields of every record of Every Eval Ever that are texts."""
 LONGEST = 60  # Characters of a text of the file in a name or a note
@@ -72,8 +68,6 @@ def frames_in(
     factors = {of: name for of, name in named.items() if of not in COLUMNS}
     form, rows = opened(path)
     known = {of: name for of, name in named.items() if name}
-    if form == "Every Eval Ever":
-        return record_parts(path, named), {**RECORD_FIELDS, **factors}
     if form != TABLE:
         with_factors = (
             {NAME: row.pop("variant", None), **row, **dict.fromkeys(named)}
@@ -110,15 +104,17 @@ def frames_in(
     every = (
         {of: value_of(row, name) for of, name in fields.items()} for row in chain(first_rows, cells)
     )
-    parts = table_parts(path, fields) if is_flat and path.suffix == ".jsonl" else frames_of(every)
-    return parts, fields
+    if not is_flat or path.suffix != ".jsonl":
+        return frames_of(every), fields
+    of_file = [pl.col(name).alias(of) for of, name in fields.items()]
+    return (part.select(of_file) for part in json_parts(path, fields.values())), fields
 
 
 def opened(path: Path) -> tuple[str, Rows]:
     """The program that wrote a file of answers or a folder of logs, and each record with its row.
 
-    ``TABLE`` for any other file; its records, and those of Every Eval Ever, have no row. A record
-    that is not as its program writes it raises.
+    ``TABLE`` for any other file; its records have no row. A record that is not as its program
+    writes it raises.
     """
     form, rows = _opened(path)
 
@@ -151,8 +147,9 @@ def _opened(path: Path) -> tuple[str, Rows]:
             names = {*parse_json(first).keys()}
     if {"doc_id", "filtered_resps"} <= names:
         return "lm-evaluation-harness", lm_eval_rows([path])
-    rows = ((row, dict[str, Any]()) for _, row in read_rows(path))
-    return ("Every Eval Ever" if 2 * len(names & {*RECORD}) >= len(RECORD) else TABLE), rows
+    is_record = 2 * len(names & {*RECORD}) >= len(RECORD)
+    rows = record_rows(path) if is_record else ((row, {}) for _, row in read_rows(path))
+    return "Every Eval Ever" if is_record else TABLE, rows
 
 
 def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
@@ -164,12 +161,6 @@ def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
         texts = {of: [*map(text_of, values)] for of, values in columns.items() if of != "right"}
         kinds = dict.fromkeys(texts, pl.String()) | {"right": pl.Boolean()}
         yield pl.DataFrame({"right": None, **columns, **texts}, kinds)
-
-
-def table_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """The rows of JSON Lines with fields at the top."""
-    for part in json_parts(path, dict.fromkeys(fields.values(), pl.String())):
-        yield part.select(pl.col(name).alias(of) for of, name in fields.items())
 
 
 def dig(record: Any, path: str) -> Any:
@@ -187,23 +178,9 @@ def dig(record: Any, path: str) -> Any:
     return record
 
 
-def _field(path: str) -> pl.Expr:
-    """The same of a frame with a schema of ``_schema``."""
-    first, *names = path.split(".")
-    return reduce(lambda value, name: value.struct.field(name), names, pl.col(first))
-
-
-def _schema(kinds: Mapping[str, pl.DataType]) -> dict[str, Any]:
-    """The schema of fields by their names, in which dots lead into objects."""
-    tree = dict[str, dict[str, pl.DataType]]()
-    for path, kind in kinds.items():
-        first, _, rest = path.partition(".")
-        tree.setdefault(first, {}).update({rest: kind} if rest else {})
-    return {of: pl.Struct(_schema(inner)) if inner else kinds[of] for of, inner in tree.items()}
-
-
-def json_parts(path: Path, schema: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
-    """The lines of a JSONL file; the first that does not fit the schema raises."""
+def json_parts(path: Path, names: Iterable[str]) -> Iterator[pl.DataFrame]:
+    """The lines of a JSONL file, with fields as texts; the first that is no object raises."""
+    schema = dict.fromkeys(names, pl.String())
     size, start, lines = PART, 0, 0
     with path.open("rb") as file:
         while part := file.read(size) + file.readline():
@@ -220,38 +197,24 @@ def json_parts(path: Path, schema: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
             start, lines = file.tell(), lines + part.count(b"\n")
 
 
-def record_parts(path: Path, fields: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """The answers in instance records of Every Eval Ever (schema 0.3.0).
-
-    ``fields``: of the factors that the user names; others are in ``RECORD_FIELDS``.
-    """
-    known = {of: name for of, name in {**RECORD_FIELDS, **fields}.items() if name}
-    text, texts = pl.String(), pl.List(pl.String())
-    attribution = pl.Struct({"extracted_value": text, "is_terminal": pl.Boolean()})
-    schema = _schema({
-        **dict.fromkeys((*known.values(), *RECORD, "metadata.item"), text),
-        "error": text, "evaluation_result_id": text, "input.raw": text,
-        "input.reference": text, "input.choices": text, "output.raw": texts,
-        "answer_attribution": pl.List(attribution), "evaluation.is_correct": pl.Boolean(),
-    })  # fmt: skip
-    for part in json_parts(path, schema):
-        given, attributed = pl.col("input").struct, pl.col("answer_attribution").list
-        is_last = pl.element().struct.field("is_terminal")
-        terminal = attributed.eval(pl.element().filter(is_last.fill_null(value=False))).list.last()
-        last = pl.coalesce(terminal, attributed.last()).struct.field("extracted_value")
-        item = pl.coalesce(_field("metadata.item"), "sample_id")
-        turns = pl.lit("records of several turns")
-        columns: dict[str, Any] = {
-            "group": "evaluation_name", "item": item, "model": "model_id", "error": "error",
-            "prompt": given.field("raw"), "options": given.field("choices"),
-            "subject": pl.format("{}/{}", "evaluation_name", item),
-            "gold": given.field("reference"), "reading": "evaluation_result_id",
-            "right": pl.col("evaluation").struct.field("is_correct"),
-            "answer": pl.coalesce(last, pl.col("output").struct.field("raw").list.first()),
-            "left_out": pl.when(pl.col("interaction_type") != "single_turn").then(turns),
+def record_rows(file: Path) -> Rows:
+    """Instance records of Every Eval Ever (schema 0.3.0); their metadata may have factors."""
+    for _, record in read_rows(file):
+        given, metadata = record.get("input") or {}, record.get("metadata") or {}
+        task, item = record["evaluation_name"], metadata.get("item") or record["sample_id"]
+        read = record.get("answer_attribution") or [{}]
+        last = next((one for one in reversed(read) if one.get("is_terminal")), read[-1])
+        written = [last.get("extracted_value"), *((record.get("output") or {}).get("raw") or ())]
+        yield record, {
+            "group": task, "item": item, "subject": f"{task}/{item}", "model": record["model_id"],
+            "prompt": given.get("raw"), "options": given.get("choices"),
+            "gold": given.get("reference"), "error": record.get("error"),
+            "answer": next((text for text in written if text is not None), None),
+            "right": (record.get("evaluation") or {}).get("is_correct"),
+            "reading": record.get("evaluation_result_id"),
+            "left_out": "records of several turns" * (record["interaction_type"] != "single_turn"),
+            **{of: metadata.get(name) for of, name in OWN.items()},
         }  # fmt: skip
-        absent = {of: pl.lit(None, text) for of, name in fields.items() if not name}
-        yield part.select(**columns | absent | {of: _field(name) for of, name in known.items()})
 
 
 def exported(cells: object) -> dict[str, Any]:

@@ -354,10 +354,14 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
 
     An item has the same options in all its rows, in any order, of which one is right; or no options
     and the same right answers. A gold is an option by its text. Where all golds of the file are
-    letters, and not all are texts, each is the option at its letter, as shown.
+    letters, and not all are texts, each is the option at its letter, as shown. Where no options are
+    given, orders and golds of letters name them: ``BA`` shows the options B and A.
     """
     if "options" not in table.rows.columns:
-        table.rows = table.rows.with_columns(options=pl.lit(None, pl.Categorical))
+        order = pl.col("order" if "order" in table.rows.columns else "gold").cast(pl.String)
+        are_names = order.str.contains("^[A-Z]{2,}$").all() & pl.col("gold").is_in(LETTERS).all()
+        named = pl.when(are_names).then(order.str.extract_all(".").list.join(SEPARATOR))
+        table.rows = table.rows.with_columns(options=named.cast(pl.Categorical))
     if "order" in table.rows.columns:  # where letters mean the options as shown
         of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
         shown = {text for cell in table.rows["options"].unique() for text in texts_in(cell)}
@@ -523,9 +527,12 @@ def _read(
         records.append(record)
         totals = _log_probabilities(row["scores"], question, where) if row["scores"] else []
         if row["text"] is not None and not totals:
+            written = {} if rule else _as_written(row["text"], prompt, question)
+            record |= written or answered(row["text"], prompt, question, rule)
             is_known = row.get("labels") in LABEL_STYLES or row.get("right") is not None
-            known = {} if rule else _as_written(row["text"], prompt, question, is_known=is_known)
-            record |= known or answered(row["text"], prompt, question, rule)
+            if not is_known and "option" in record:
+                meant = [row["text"]] if written else [record["label"], record["answer"]]
+                _refuse_two_meanings(meant, prompt, question)
         elif totals and len(totals) != len(choices):
             found = f"{len(totals)} scores of '{question.item}'"
             expected = f"one for each of {counted(len(choices), 'option')}"
@@ -591,17 +598,25 @@ def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text
     return Prompt((), labels or tuple(one.text for one in shown), order, choices, labels=labels)
 
 
-def _as_written(text: str, prompt: Prompt, question: Question, *, is_known: bool) -> dict[str, Any]:
+def _refuse_two_meanings(said: Sequence[str], prompt: Prompt, question: Question) -> None:
+    """Raise if what was said is, in any case, the label of an option and the text of another."""
+    shown = zip(prompt.labels, (choice.text for choice in prompt.choices), strict=False)
+    labels, texts = zip(*((one.casefold(), other.casefold()) for one, other in shown), strict=True)
+    for one in said:
+        key = one.casefold()
+        if key in labels and key in texts and labels.index(key) != texts.index(key):
+            found = f"'{one}', the label of an option of '{question.item}' and the text of another"
+            expected = "a column 'labels': A, a or 1 for the label as shown, none for the text"
+            raise ConsilienceError(found, expected=expected)
+
+
+def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]:
     """The answer columns of a text that is a label or an option; empty where it is neither or two.
 
-    As ``answered``, in a hundredth of the time; unless the label ``is_known``, two raise.
+    As ``answered``, in a hundredth of the time.
     """
     texts = [choice.text for choice in prompt.choices]
     known = [*{at for of in (texts, prompt.labels) for at, one in enumerate(of) if one == text}]
-    if len(known) > 1 and not is_known:
-        found = f"'{text}', the label of an option of '{question.item}' and the text of another"
-        expected = "other names of options, or a column 'labels': none (texts alone), A, a or 1"
-        raise ConsilienceError(found, expected=expected)
     if len(known) != 1:
         return {}
     option = prompt.options[known[0]]

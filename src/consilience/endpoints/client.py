@@ -349,7 +349,11 @@ class Client:
         reply = outcome.reply if isinstance(outcome, RefusedError) else outcome
         with self._lock:
             self.usage.add_tokens(reply)
-            self._note_name(reply)
+            model = reply.get("model") if isinstance(reply, dict) else None
+            if model and isinstance(model, str):  # of a file without folders
+                is_path = model.lower().endswith(".gguf") or model[0] in "/.~" or "\\" in model
+                name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
+                self.models.add(truncated(name, LONGEST_MESSAGE))
         if isinstance(outcome, RefusedError):
             self._count(refused=1, answered=reply is not None)
             raise outcome
@@ -391,11 +395,3 @@ class Client:
             found = f"the proxy or the certificates of the environment cannot be used: {error}"
             todo = "Check HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE, or add the host to NO_PROXY."
             raise ConsilienceError(found, todo=todo) from error
-
-    def _note_name(self, reply: Any) -> None:
-        """Keep the name of the model, of a file without folders."""
-        model = reply.get("model") if isinstance(reply, dict) else None
-        if model and isinstance(model, str):
-            is_path = model.lower().endswith(".gguf") or model[0] in "/.~" or "\\" in model
-            name = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if is_path else model
-            self.models.add(truncated(name, LONGEST_MESSAGE))

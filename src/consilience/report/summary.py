@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -219,7 +219,9 @@ def headlines(suite: Suite, known: Container[Key]) -> list[tuple[Key, str, str]]
     for name in several_factors(parts) if words.is_pooled else ():
         key = ("consistency", over, "", "factor", name)
         rows.append((key, f"Consistency, {name}", f"same if only {name} differs"))
-    for metric, meaning in OF_JUDGES.items() if are_in_both_orders(groups) else ():
+    ordered = (group for group in groups if group.design.levels.get("order"))
+    is_judge = {len(group.candidates.words) for group in ordered} == {2}  # in both orders
+    for metric, meaning in OF_JUDGES.items() if is_judge else ():
         rows.append(((metric, over, "", "whole", ""), label_of(metric), meaning))
     for kind in EXPECTATIONS:
         key = (VIOLATIONS, "all", "", "expectation", kind)
@@ -227,12 +229,6 @@ def headlines(suite: Suite, known: Container[Key]) -> list[tuple[Key, str, str]]
     none = (NO_OPTION, "all", "", "whole", "")
     rows.append((none, label_of(NO_OPTION), "answers that are no option"))
     return [row for row in rows if row[0] in known]
-
-
-def are_in_both_orders(groups: Iterable[Relation]) -> bool:
-    """Whether the questions have two options each and were asked in both orders, as judges are."""
-    ordered = (group for group in groups if group.design.levels.get("order"))
-    return {len(group.candidates.words) for group in ordered} == {2}
 
 
 def _mean_sizes(values: Values, groups: Sequence[Relation], words: SuiteWords, asked: Asked) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -73,8 +74,12 @@ class Common:
             found = f"no query that all runs have: {counts}"
             raise ConsilienceError(found, expected=expected, todo=todo)
         variants = dict(shared.group_by("group").agg(pl.col("variant").unique()).iter_rows())
-        for run in runs[1:]:
-            _refuse_texts_with_options(runs[0], run, variants)
+        for run, group in product(runs[1:], variants):
+            both = {of.suite.relation(group).design.by_option: of.label for of in (runs[0], run)}
+            if len(both) == 2:
+                found = f"{both[False]} has no options in {group}, {both[True]} has some"
+                todo = "Add a column `options` to the table, with the options as shown."
+                raise ConsilienceError(found, expected="options in both", todo=todo)
         common = tuple(one.only(variants[one.id]) for one in suite if one.id in variants)
         suite = replace(suite, relations=common)
         is_whole = all(of.height == shared.height for of in tables.values())
@@ -107,16 +112,6 @@ class Common:
         runs = [replace(run, label=level, names=of) for level, of in names.items()]
         common = cls.of(runs, replace(run.suite, relations=tuple(groups)))
         return replace(common, sizes=dict.fromkeys(names, common.shared.height))
-
-
-def _refuse_texts_with_options(first: Run, other: Run, groups: Iterable[str]) -> None:
-    """Raise where one run chose among options, and another has texts alone."""
-    for group in groups:
-        both = {run.suite.relation(group).design.by_option: run for run in (first, other)}
-        if len(both) == 2:
-            found = f"{both[False].label} has no options in {group}, {both[True].label} has some"
-            todo = "Add a column `options` to the table, with the options as shown."
-            raise ConsilienceError(found, expected="options in both", todo=todo)
 
 
 def named_alike(runs: Sequence[Run], suite: Suite) -> tuple[list[Run], Suite]:

@@ -185,15 +185,16 @@ def test_orders_of_more_options_are_those_of_fewer_with_their_prompts(tmp_path):
         assert all(prompt.startswith("Question: ") for _, _, prompt, *_ in rows)
 
 
+GROUPS = ["capital", "continent", "borders", "sport", "language_family"]  # of both cardinalities
 ASKED = {
-    "facts": ("mini", {"limit": 3}),
+    "facts": ("mini", {"limit": 3, "groups": GROUPS}),
     "edges": ("hostile", {}),
     "languages": ("mini-languages", {"limit": 3}),
     "pairs": ("mrpc", {"data": "pairs.jsonl"}),
-    "questions": ("mini-questions", {"limit": 3, "vary": ("order=rotations", "labels=A,1")}),
-    "one factor": ("mini-questions", {"limit": 2, "vary": ("order=rotations", "labels=A,1"), "design": "one-factor"}),
+    "questions": ("mini-questions", {"limit": 3, "vary": ("order=rotations", "labels=A,1"), "groups": GROUPS}),
+    "one factor": ("mini-questions", {"limit": 2, "vary": ("order=rotations", "labels=A,1"), "design": "one-factor", "groups": GROUPS}),
     "open": ("mini-open", {"limit": 3}),
-    "written": ("mini-questions", {"limit": 2, "generate": True}),
+    "written": ("mini-questions", {"limit": 2, "generate": True, "groups": GROUPS}),
     "expectations": (str(ROOT / "examples" / "consistency" / "reversal"), {"limit": 3}),
 }  # fmt: skip
 """A suite and options of each kind of suite."""

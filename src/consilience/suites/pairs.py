@@ -213,7 +213,9 @@ def read_pairs(source: str, task: Task) -> Pairs:
     rows = list(_rows_of(source, task, problems))
     if not rows and not problems:
         raise ConsilienceError("no rows", where=source)
-    ids = _ids([cells for _, cells in rows])
+    of_names = ([line(of[name]) for _, of in rows if of.get(name) is not None] for name in IDS)
+    named = ([one or "" for one in of] for of in of_names if len({*of}) == len(rows))
+    ids = next(named, [str(number) for number in range(len(rows))])
     columns = [
         Column(names[0], parse, default, names[1:])
         for names, parse, default in (
@@ -295,15 +297,6 @@ def _label(task: Task, value: object) -> str | None:
         expected=f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1} in this order",
         todo="Check the task, or give it as a TOML file with these labels.",
     )
-
-
-def _ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rows' own names where each has another, else their numbers from 0."""
-    for name in IDS:
-        ids = [line(row[name]) or "" for row in rows if row.get(name) is not None]
-        if len(ids) == len(set(ids)) == len(rows):
-            return ids
-    return [str(number) for number in range(len(rows))]
 
 
 def _rows_of(source: str, task: Task, problems: Problems) -> Rows:

@@ -322,9 +322,12 @@ def _label(text: str) -> str | None:
 
 
 def _by_label(answer: str, row: Row) -> int | None:
-    label, size = _label(answer), len(row["options"])
-    labels = [*map(_label, row["labels"]), *LETTERS * (not row["labels"])][:size]
-    return labels.index(label) if label and labels.count(label) == 1 else None
+    """The label, or the name of the option's column."""
+    labels = [*map(_label, row["labels"]), *LETTERS * (not row["labels"])]
+    for one, names in ((_label(answer), labels), (answer.casefold(), row["columns"])):
+        if one and names[: len(row["options"])].count(one) == 1:
+            return names.index(one)
+    return None
 
 
 def _by_index(answer: str, row: Row, first: int = 0) -> int | None:
@@ -459,6 +462,7 @@ def _asked(
             seen[id_] += 1
             row["item"] = f"{id_}-{seen[id_]}" if seen[id_] > 1 else id_
         row["labels"] = labels if is_lettered else []
+        row["columns"] = [name.casefold() for name in columns.get("options", ())]
         question = first.setdefault(row["item"], row)
         for name in ("answer", "options", "distractors", "context", "group", "pin"):
             if row[name] and row[name] != question[name]:

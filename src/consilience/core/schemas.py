@@ -26,10 +26,10 @@ ANSWERS_SCHEMA: Schema = _schema(
 
 ``logprob`` and ``gold_logprob`` are log-probabilities in nats, normalised over the candidates.
 ``gold_rank`` 1 is best. ``margin`` is best minus second. They are null where not all candidates
-were scored in full. ``text_logprob`` and ``gold_text_logprob`` are log-probabilities in nats of the
-text that the answer and the gold make, for models that give one: the whole sentence of a causal
-model, the object of a sequence-to-sequence model, and the pseudo-log-likelihood of the object of a
-masked model that fills in several tokens. ``variant_index`` 0 is the base variant.
+were scored in full. ``text_logprob`` and ``gold_text_logprob`` are those of the text that the
+answer and the gold make, not normalised: the whole sentence of a causal model, the object of a
+sequence-to-sequence model, the pseudo-log-likelihood of the object of a masked model that fills in
+several tokens, an option as ``--option-score`` counts it. ``variant_index`` 0 is the base variant.
 ``answer`` is null where there is none. Then ``excluded`` says why the query was left out before it
 was asked; where that is null, too, it was asked, and ``error`` says why it has no answer, if known.
 ``gold_token`` is the vocabulary entry that stood for the gold, null where none did.

@@ -27,6 +27,7 @@ from consilience.elsewhere.table import (
     counted_table,
 )
 from consilience.options.commands import ScoreOptions
+from consilience.plans.presentation import LABEL_STYLES
 from consilience.runs import run as runs
 from consilience.runs.folder import RunFolder, content_digest, digest_of, fingerprint
 from consilience.runs.run import Run
@@ -59,12 +60,14 @@ def open_runs(specs: Sequence[str]) -> list[Run]:
 
 def made_of(options: ScoreOptions) -> Elsewhere:
     """What a file of answers holds, or a folder of logs."""
-    path, suite = options.answers, options.suite
-    where, match = str(path), options.match
+    path, suite, match = options.answers, options.suite, options.match
     if not path.exists():
-        raise ConsilienceError("no such file or folder", where=where, todo="Check the path.")
+        raise ConsilienceError("no such file or folder", where=str(path), todo="Check the path.")
     named = named_columns(options.columns)
-    columns = {NAME if of == "variant" else of: name for of, name in named.items()}
+    columns, where = (
+        {NAME if of == "variant" else of: name for of, name in named.items()},
+        str(path),
+    )
     frames, fields = frames_in(path, columns, (*([] if suite else NEEDED), "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):
@@ -87,7 +90,9 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     table = Table.of_parts(frames, where, fields, options.model)
     table.notes += notes
     for factor, field in columns.items():
-        if field and factor not in (*COLUMNS, *table.rows.columns):
+        if factor == "labels" and field in LABEL_STYLES and factor not in table.rows.columns:
+            table.rows = table.rows.with_columns(labels=pl.lit(field, pl.Categorical))
+        elif field and factor not in (*COLUMNS, *table.rows.columns):
             found = f"no field '{field}' of the factor '{factor}'"
             raise ConsilienceError(found, expected="one that rows have", where=where)
     rows = table.rows

@@ -48,9 +48,6 @@ TABLE = "a table"
 FAULTS = (AttributeError, BadZipFile, LookupError, NotImplementedError, TypeError, ValueError)
 PART = 2**24  # Bytes of a file that are parsed at once
 FIRST = 1000  # Rows of a file that show which columns it has
-
-RECORD = ("evaluation_id", "model_id", "evaluation_name", "sample_id", "interaction_type")
-"""Fields of every record of Every Eval Ever that are texts."""
 LONGEST = 60  # Characters of a text of the file in a name or a note
 
 
@@ -147,9 +144,9 @@ def _opened(path: Path) -> tuple[str, Rows]:
             names = {*parse_json(first).keys()}
     if {"doc_id", "filtered_resps"} <= names:
         return "lm-evaluation-harness", lm_eval_rows([path])
-    is_record = 2 * len(names & {*RECORD}) >= len(RECORD)
-    rows = record_rows(path) if is_record else ((row, {}) for _, row in read_rows(path))
-    return "Every Eval Ever" if is_record else TABLE, rows
+    rows: Rows = ((row, {}) for _, row in read_rows(path))
+    is_record = len(names & {"evaluation_id", "evaluation_name", "model_id", "sample_id"}) > 2
+    return ("Every Eval Ever", record_rows(rows)) if is_record else (TABLE, rows)
 
 
 def frames_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[pl.DataFrame]:
@@ -197,9 +194,9 @@ def json_parts(path: Path, names: Iterable[str]) -> Iterator[pl.DataFrame]:
             start, lines = file.tell(), lines + part.count(b"\n")
 
 
-def record_rows(file: Path) -> Rows:
+def record_rows(rows: Rows) -> Rows:
     """Instance records of Every Eval Ever (schema 0.3.0); their metadata may have factors."""
-    for _, record in read_rows(file):
+    for record, _ in rows:
         given, metadata = record.get("input") or {}, record.get("metadata") or {}
         task, item = record["evaluation_name"], metadata.get("item") or record["sample_id"]
         read = record.get("answer_attribution") or [{}]

@@ -116,19 +116,16 @@ class Table:
         kept, models, chosen = list[pl.DataFrame](), set[str](), set[str]()
         left_out, size = Counter[str](), 0
         known, texts = ("group", *NEEDED, "model", "prompt", "left_out"), selectors.string()
-        lacks = [
-            pl.when(pl.col(of).is_null()).then(pl.lit(f"rows without '{of}'")) for of in NEEDED
-        ]
+        lack = [pl.when(pl.col(of).is_null()).then(pl.lit(f"rows without '{of}'")) for of in NEEDED]
         for part in parts:
             new = (pl.lit(None, pl.String).alias(of) for of in known if of not in part.columns)
             is_filled = (texts.str.strip_chars() != "") & ~texts.is_in(EMPTY)
             rows = part.with_columns(new).with_columns(pl.when(is_filled).then(texts))
-            rows = rows.with_columns(
-                (texts - selectors.by_name(AS_IS, require_all=False)).str.strip_chars()
-            )
+            others = texts - selectors.by_name(AS_IS, require_all=False)
+            rows = rows.with_columns(others.str.strip_chars())
             models.update(rows["model"].drop_nulls().unique())
             group = pl.col("group").fill_null("questions")
-            rows = rows.with_columns(pl.coalesce("left_out", *lacks), group)
+            rows = rows.with_columns(pl.coalesce("left_out", *lack), group)
             if model:
                 own = pl.col("model").fill_null(model)
                 rows = rows.filter((own == model) | own.str.ends_with(f"/{model}"))
@@ -157,8 +154,7 @@ def refuse_several(models: Iterable[str], where: str) -> None:
     """Raise for several models."""
     if len(names := sorted(models)) > 1:
         found = f"the answers of {len(names)} models: {listed(names)}"
-        command = f"consilience score {where} --model {names[0]} --out RUN"
-        todo = f"Name one: {command}. Or name its file."
+        todo = f"Name one: `score` with --model {names[0]} --out RUN. Or name its file."
         raise ConsilienceError(found, where=where, todo=todo)
 
 
@@ -273,12 +269,10 @@ def _with_variants(table: Table) -> dict[str, FactorialDesign]:
         alone = levels[name].group_by(name).len().filter(pl.col("len") == 1).height
         if alone and len(items) > 1 and not is_exported and name not in NUMBERED:
             raise ConsilienceError(
-                f"{counted(alone, 'value')} of the field '{table.fields.get(name, name)}' in one "
-                "item only",
+                f"{counted(alone, 'value')} of '{table.fields.get(name, name)}' in one item only",
                 expected=f"levels of the factor '{name}', which several items have",
-                where=table.where,
-                todo=f"--columns {name}= takes none. {TO_CHECK}",
-            )
+                where=table.where, todo=f"--columns {name}= takes none. {TO_CHECK}",
+            )  # fmt: skip
     varying.sort(key=[*FACTORS, *varying].index)
     order = {name: _levels(rows, name) for name in varying}
     has_order = pl.col("order").count().over("group") > 0
@@ -362,15 +356,17 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         are_names = order.str.contains("^[A-Z]{2,}$").all() & pl.col("gold").is_in(LETTERS).all()
         named = pl.when(are_names).then(order.str.extract_all(".").list.join(SEPARATOR))
         table.rows = table.rows.with_columns(options=named.cast(pl.Categorical))
+    elif "order" not in table.rows.columns:
+        table.rows = _with_orders(table.rows, [*KEY, *{*table.fields} & {*table.rows.columns}])
     if "order" in table.rows.columns:  # where letters mean the options as shown
         of_items = table.rows.group_by(KEY).agg(pl.col("order", "options").n_unique())
         shown = {text for cell in table.rows["options"].unique() for text in texts_in(cell)}
         said = table.rows.select(pl.col("^(gold|answer)$").cast(pl.String)).iter_columns()
         is_same = of_items.filter(pl.col("order") > 1)["options"].max() == 1
         if is_same and any(one.drop_nulls().is_in([*{*LETTERS} - shown]).all() for one in said):
-            found, expected = "the same options in all orders", "`options` as shown in each row"
-            todo = "Of a column for each, such as sys1 and sys2: --columns options=FIRST+SECOND."
-            raise ConsilienceError(found, expected=expected, where=table.where, todo=todo)
+            expected = "them as shown (--columns options=FIRST+SECOND), or AB and BA as order"
+            found = "the same options in all orders"
+            raise ConsilienceError(found, expected=expected, where=table.where)
     _refuse_unlisted(table.rows, table.where)
     cells = different(table.rows, *KEY, "options", "gold")
     both = different(table.rows, "options", "gold").drop_nulls("options")
@@ -397,7 +393,9 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         elif texts and len(right) != 1:
             reasons[key] = "of which not exactly one option is right"
         elif known[1] != right:
-            reasons[key] = "with other right answers in some rows (a letter is an option as shown)"
+            reasons[key] = (
+                "with other right answers in some rows (a letter that is no text is as shown)"
+            )
         golds.setdefault(key, {}).update(dict.fromkeys([*right, *of_row] if texts else of_row))
     if reasons:
         of_reasons = Counter(reasons.values()).most_common()
@@ -409,6 +407,23 @@ def _right_answers(table: Table) -> dict[tuple[str, str], dict[str, None]]:
         keys = pl.DataFrame([*reasons], dict.fromkeys(KEY, pl.Categorical), orient="row")
         table.rows = table.rows.join(keys, on=KEY, how="anti", maintain_order="left")
     return golds
+
+
+def _with_orders(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The rows with the order of their options, if they differ by it and all items have the same.
+
+    The first order of an item is ``AB``. ``by``: what else tells rows apart.
+    """
+    shown = different(rows, *KEY, "options").drop_nulls()
+    if len(shown) == len(different(rows, *KEY)) or len(different(rows, *by)) == len(rows):
+        return rows
+    first, orders = dict[tuple[str, ...], list[str]](), list[str | None]()
+    for *key, of in shown.iter_rows():
+        known = first.setdefault(tuple(key), texts := texts_in(of))
+        orders.append(letters_of(known.index(text) for text in texts if text in known))
+    table = shown.with_columns(order=pl.Series(orders, dtype=pl.Categorical))
+    sizes = table.group_by("group", "order").len().group_by("group").agg(pl.col("len").n_unique())
+    return rows if sizes["len"].max() != 1 else joined(rows, table, shown.columns)
 
 
 def _refuse_unlisted(rows: pl.DataFrame, where: str) -> None:
@@ -606,7 +621,7 @@ def _refuse_two_meanings(said: Sequence[str], prompt: Prompt, question: Question
         key = one.casefold()
         if key in labels and key in texts and labels.index(key) != texts.index(key):
             found = f"'{one}', the label of an option of '{question.item}' and the text of another"
-            expected = "a column 'labels': A, a or 1 for the label as shown, none for the text"
+            expected = "--columns labels=A, a or 1 for the label as shown, labels=none for the text"
             raise ConsilienceError(found, expected=expected)
 
 
@@ -620,6 +635,9 @@ def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]
     if len(known) != 1:
         return {}
     option = prompt.options[known[0]]
-    written = {"option": option, "answer": question.options[option].text}
-    written |= {"label": prompt.answers[known[0]], "n_candidates": len(texts)}
-    return {**written, "choices": choices_of(prompt, question)}
+    written = {
+        "option": option,
+        "answer": question.options[option].text,
+        "n_candidates": len(texts),
+    }
+    return {**written, "label": prompt.answers[known[0]], "choices": choices_of(prompt, question)}

@@ -17,7 +17,7 @@ import pytest
 
 import consilience as cs
 from checks import output, refusal
-from conftest import cases, run_command, suite_of
+from conftest import ROOT, cases, run_command, suite_of
 from consilience.core.factors import Design, Factor, FactorialDesign
 from consilience.metrics.registry import label_of
 from consilience.report.charts import interval_chart, percents
@@ -44,8 +44,15 @@ RUNS = {
     "random": ("baseline:random", "--noise-floor", "256"),
     "majority": ("baseline:majority",),
     "oracle": ("baseline:oracle",),
+    "judge": (
+        "baseline:first",
+        "--suite",
+        ROOT / "examples" / "judge.csv",
+        "--vary",
+        "order=rotations",
+    ),
 }
-"""Runs on the suite whose words would break a page."""
+"""Runs on the suite whose words would break a page, or on another."""
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +136,15 @@ def test_the_numbers_are_those_of_the_run(html_of_one, runs):
     ("quiz", ["baseline:first changes its answer 80.0 % of the time when the same question is asked in "
               "another variant (expected by chance: ", "%). The order of the options (order) changes "
               "answers most: variants that differ in nothing else agree in 0.0 % of pairs."]),
+    ("judge", ["It prefers the option that is shown first (+100.0 points)."]),
     # 3 of 12 labels change in one of two other forms.
     ("pairs", ["changes its label 12.5 % of the time when the same sentence pair is asked in another form"]),
-    ("oracle", ["baseline:oracle changes its answer 0.0 % of the time when the same fact is asked in another "
-                "pattern"]),
+    ("oracle", ["changes its answer 0.0 % of the time when the same fact is asked in another pattern"]),
 ])  # fmt: skip
 def test_the_verdict_says_how_often_the_answer_changes(name, sentences, runs, quiz, tmp_path):
-    run = {"quiz": quiz, "oracle": runs / "oracle"}.get(name) or pair_run(tmp_path / "p", {1, 4, 6})
+    run = {"quiz": quiz, "pairs": None}.get(name, runs / name) or pair_run(
+        tmp_path / "p", {1, 4, 6}
+    )
     text = page_of(run, "--out", tmp_path / "page.html").text.replace("\N{NO-BREAK SPACE}", " ")
     assert all(sentence in text for sentence in sentences)
 

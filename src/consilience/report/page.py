@@ -85,7 +85,7 @@ def render(page: Page) -> str:
         **{f"{name}_digest": _digest(text) for name, text in parts.items()},
         data=markupsafe.Markup(packed(page.questions)) if page.questions else "",
         number=lambda value: number_text(value, "share"),
-        within=lambda value: f"{min(100.0, max(0.0, 100 * value)):.1f}",
+        within=lambda of, least: f"{min(100.0, max(0.0, 100 * (of - least) / (1 - least))):.1f}",
         shown=lambda *pair: (text_of(*pair), interval_of(*pair)),
         drawn=markupsafe.Markup,
         notes_of=all_notes,
@@ -168,6 +168,10 @@ def _verdict(run: RunView, views: Sequence[FactorTables]) -> Iterator[str]:
         )
     if not known:
         yield f"No {words.item} has two answers, so nothing says how consistent {run.name} is."
+    for row in rows:
+        if row.metric == "position_preference" and row.value and not row.low <= 0 <= row.high:
+            place, points = "first" if row.value > 0 else "last", number_text(row.value, "points")
+            yield f"It prefers the option that is shown {place} ({points} points)."
     yield from layouts.factor_verdict(views)[:1]
     yield from filter(None, [run.summary.phrasings])
 

@@ -17,10 +17,10 @@ import polars as pl
 
 from consilience.core.items import Ints
 from consilience.elsewhere import open_run
-from consilience.metrics import errors
-from consilience.metrics.errors import Index, Number
+from consilience.metrics import uncertainty
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import ENOUGH, METRICS, Grid
+from consilience.metrics.uncertainty import Estimate, Index
 
 NUMBERS = ("mean_accuracy", "consistency", "corrected_consistency")
 FEWEST = 2 * ENOUGH[0]  # Patterns of a relation of which half can be drawn
@@ -28,7 +28,7 @@ FEWEST = 2 * ENOUGH[0]  # Patterns of a relation of which half can be drawn
 
 def numbers_of(
     metric: str, grids: Mapping[str, Grid], *, are_facts: bool, is_whole: bool = False
-) -> dict[str, Number]:
+) -> dict[str, Estimate]:
     """That of all questions, or of each relation, and of their mean.
 
     ``is_whole``: without what phrasings add.
@@ -38,9 +38,9 @@ def numbers_of(
         if (tally := of.count(grid)) is not None:
             tallies[name] = tally if is_whole else of.recounted(tally, grid)
     if not are_facts:
-        return {"all questions": errors.pooled([(1, tallies)], Index())}
-    found = {name: errors.of_group([(1, one)], Index()) for name, one in tallies.items()}
-    return found | {"mean over relations": errors.mean([(1, tallies)], Index())}
+        return {"all questions": uncertainty.pooled([(1, tallies)], Index())}
+    found = {name: uncertainty.of_group([(1, one)], Index()) for name, one in tallies.items()}
+    return found | {"mean over relations": uncertainty.mean([(1, tallies)], Index())}
 
 
 def main(path: str, draws: str = "200", phrasings: str = "5") -> None:

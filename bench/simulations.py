@@ -26,13 +26,13 @@ from scipy.special import expit, stdtr
 from consilience.analysis.factor_effects import exact_parts
 from consilience.analysis.judges import prediction_powered, rogan_gladen
 from consilience.core import factors as core
-from consilience.core.factors import SAMPLED, WHOLE, Factor, FactorialDesign
+from consilience.core.factors import RANDOM_FACTORS, WHOLE, Factor, FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
 from consilience.gating import Rule
-from consilience.metrics import differences, errors, statistics
-from consilience.metrics.errors import Index, Number, Tallies, Terms
+from consilience.metrics import differences, statistics, uncertainty
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places, Tally
 from consilience.metrics.statistics import LEVEL, NAN, difference_bounds, paired_permutation
+from consilience.metrics.uncertainty import Estimate, Index, Tallies, Terms
 from consilience.results import sameness
 from consilience.results.planning import PLANNED, Pilot, plans_of
 
@@ -110,11 +110,11 @@ def terms_of(*runs: Tally) -> Terms:
     ]
 
 
-def number_of(terms: Terms, over: str = "group") -> Number:
+def number_of(terms: Terms, over: str = "group") -> Estimate:
     """The number of a group, the mean over groups, or that of all together."""
     if over == "group":
-        return errors.of_group([(weight, tallies[""]) for weight, tallies in terms], INDEX)
-    return errors.mean(terms, INDEX) if over == "mean" else errors.pooled(terms, INDEX)
+        return uncertainty.of_group([(weight, tallies[""]) for weight, tallies in terms], INDEX)
+    return uncertainty.mean(terms, INDEX) if over == "mean" else uncertainty.pooled(terms, INDEX)
 
 
 def p_of(terms: Terms, metric: str, over: str = "group") -> float:
@@ -127,7 +127,7 @@ def p_of(terms: Terms, metric: str, over: str = "group") -> float:
     return differences._tests({key: by_group}, {})[key, ""].p
 
 
-def contains(number: Number, truth: float, bounds: tuple[float, float]) -> float:
+def contains(number: Estimate, truth: float, bounds: tuple[float, float]) -> float:
     """1 if the 95 % interval contains the true value, else 0; NaN without an interval."""
     low, high = number.interval(bounds)
     return NAN if np.isnan(low) else float(low - 1e-9 <= truth <= high + 1e-9)
@@ -483,7 +483,7 @@ def tested(metric: str, make: Make, generator: Random) -> Mapping[str, float]:
     if np.isnan(number.value):
         return {"closed form": NAN, "sign flips": NAN}
     ratio = abs(number.value) / number.error if number.error else 0.0
-    t = 2 * float(stdtr(number.clusters - 1, -ratio))
+    t = 2 * float(stdtr(number.n_clusters - 1, -ratio))
     return {"closed form": t < 0.05, "sign flips": p_of(terms, metric) < 0.05}
 
 
@@ -527,7 +527,7 @@ def found_again(size: int, generator: Random) -> Mapping[str, float]:
     earlier, now = generator.normal(size=(2, size))
     none, some = (by_relation(of, 1) for of in (np.zeros((size, 1)), earlier[:, None]))
     of, number = statistics.detectable_difference, number_of([(-1, none), (1, some)], "mean")
-    gaps = {"known error": of(size**-0.5, size), "closed form": of(number.error, number.clusters)}
+    gaps = {"known error": of(size**-0.5, size), "closed form": of(number.error, number.n_clusters)}
     return {name: paired_permutation((now + gap).tolist()) < 0.05 for name, gap in gaps.items()}
 
 
@@ -612,7 +612,7 @@ def one_model(floor: float, gap: float, items: int, generator: Random) -> Mappin
         asked = asked.reshape(shape)
         counts = [((run != answered(usual)) & asked).sum(axis=1), asked.sum(axis=1)]
         hits, total = (of[asked.any(axis=1)] for of in counts)
-        floors.append(errors.estimates({"": tally(hits, total)})[""])
+        floors.append(uncertainty.intervals({"": tally(hits, total)})[""])
     differ = sameness.share(tally((first != second).sum(axis=1), 4))
     verdict = sameness.verdict_of(sameness.beyond_noise(differ, floors), -np.inf, 0.02)
     return {"same": verdict == sameness.SAME, "different": verdict == sameness.DIFFERENT}
@@ -742,7 +742,7 @@ def phrased(
     order, golds = np.resize(np.arange(orders), len(cells)), np.arange(size)[:, None] % 4
     positions = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
     more: dict[str, Any] = {
-        "phrasings": {name: of.tolist() for name, of in zip(SAMPLED, cells.T, strict=False)},
+        "phrasings": {name: of.tolist() for name, of in zip(RANDOM_FACTORS, cells.T, strict=False)},
         "places": Places(np.full(size, 4), np.tile(order, (size, 1)), positions),
         "orders": np.arange(len(cells)).reshape(-1, 2) if orders > 1 else None,
     }
@@ -816,7 +816,7 @@ def true_value(metric: str, kind: str, levels: Sequence[int], groups: int) -> fl
     for _ in range(4800 // math.prod(levels) // groups):
         (run,) = phrased(metric, kind, levels, groups, 200, generator, 1)
         tallies = {name: counted(metric, grid) for name, grid in run.items()}
-        values.append(errors.mean_value(tallies, (), NAN))
+        values.append(uncertainty.mean_value(tallies, (), NAN))
     return float(np.mean(values))
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.metrics import errors
-from consilience.metrics.errors import Index
+from consilience.metrics import uncertainty
 from consilience.metrics.registry import METRICS, Clusters, Grid, Places
+from consilience.metrics.uncertainty import Index
 from consilience.plans.presentation import orders_of
 
 NAN = float("nan")
@@ -99,8 +99,8 @@ def numbers(grid):
     found = {}
     for name, metric in METRICS.items():
         if (tally := metric.tally(grid)) is not None:
-            number = errors.of_group([(1.0, tally)], Index())
-            counts = number.clusters, number.n, number.left_out
+            number = uncertainty.of_group([(1.0, tally)], Index())
+            counts = number.n_clusters, number.n, number.left_out
             found[name] = [number.value, *number.interval(metric.bounds), *counts]
     return found
 

@@ -25,8 +25,8 @@ from consilience.authoring.annotation import (
 from consilience.core.factors import WHOLE
 from consilience.core.items import TextPair
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters
+from consilience.metrics.uncertainty import Index, of_group
 from consilience.suites.facts import load_folder
 from consilience.suites.pairs import TASKS, Pairs, chosen
 

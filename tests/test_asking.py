@@ -17,7 +17,7 @@ from consilience import Scores
 from consilience.core.items import Ask, Item
 from consilience.core.schemas import METRICS_SCHEMA
 from consilience.options.commands import ProbeOptions
-from consilience.plans.asking import judge
+from consilience.plans.asking import answers_of
 from consilience.probing import probe, sample, sample_size
 from replay_server import completion, replay
 
@@ -68,7 +68,7 @@ def test_scores_are_judged_by_the_plain_definition(rows):
         [shown(of, order) for _, of, _, order in rows],
         [np.ones(len(order), dtype=int) for *_, order in rows],
     )
-    columns = judge(scores, asks, items) if rows else {}
+    columns = answers_of(scores, asks, items) if rows else {}
     for at, (options, of, gold, order) in enumerate(rows):
         expected = plain(options, of, gold)
         found = {name: values[at] for name, values in columns.items()}
@@ -89,7 +89,7 @@ def test_words_in_another_language_are_answers_of_the_facts():
     asks = [Ask(at, 0, None, ("Rom", "Paris")) for at in range(2)]
     totals = np.array([[-1.0, -2.0, -3.0], [-3.0, -2.0, -1.0]])
     scores = Scores(np.arange(2), ("Rom", "Paris", "Bern"), None, totals=totals)
-    assert judge(scores, asks, items)["answer"].tolist() == ["Rome", "Bern"]
+    assert answers_of(scores, asks, items)["answer"].tolist() == ["Rome", "Bern"]
 
 
 def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
@@ -99,7 +99,7 @@ def test_what_a_model_wrote_is_an_answer_where_it_is_none_of_the_candidates():
     written = {"totals": totals, "answers_only": True, "texts": texts}
     scores = Scores(np.arange(3), ("yes", "no"), None, **written)
     items = [Item(str(at), "", "no", ("yes", "no"), 1) for at in range(3)]
-    columns = judge(scores, [Ask(at, 0, None) for at in range(3)], items)
+    columns = answers_of(scores, [Ask(at, 0, None) for at in range(3)], items)
     assert columns["answer"].tolist() == ["yes", "maybe", None]
     assert columns["error"].tolist() == [None, None, "the model wrote no text"]
     assert columns["n_candidates"][:2].tolist() == [2, 2]

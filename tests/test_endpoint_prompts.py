@@ -17,7 +17,7 @@ from consilience.models.loading import load_pretrained
 from consilience.models.prompted import PromptModel
 from consilience.models.prompts import DEFAULT_WRITING, LONGEST_LABEL, LabelAsker, Writing
 from consilience.models.served import EndpointFactModel, TokenScorer, load_served_facts, open_server
-from consilience.plans.asking import judge
+from consilience.plans.asking import answers_of
 from consilience.plans.presentation import Presentation, PromptBuilder, Template
 from consilience.plans.questions import prompts_of
 from consilience.suites.pairs import TASKS, original
@@ -344,7 +344,7 @@ def test_labels_of_sentence_pairs_are_read_in_what_a_server_of_chats_writes():
         assert texts == [f"{task.labels[1].upper()}.", "both"]
         items = [Item("", "", task.labels[0], task.labels, 0)]
         asks = [Ask(0, 0, None, task.labels)]
-        answers = [judge(one, asks, items)["answer"][0] for one in model.score(forms)]
+        answers = [answers_of(one, asks, items)["answer"][0] for one in model.score(forms)]
         assert answers == [task.labels[1], "both"] and len(server.bodies(CHATS)) == 3
         assert [one.error(0) for one in model.score(forms)] == ["the model wrote no text"] * 2
         assert len(server.bodies(CHATS)) == 5, "once more, as for a noise floor"

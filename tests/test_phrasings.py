@@ -7,9 +7,9 @@ import pytest
 
 import consilience as cs
 from checks import refused
-from consilience.metrics.errors import Index, Phrasings, of_group, pooled
 from consilience.metrics.measure import measure
 from consilience.metrics.registry import METRICS
+from consilience.metrics.uncertainty import Index, Phrasings, of_group, pooled
 from grids import drawn_facts, grid_of, places_of
 
 NAMES = ("mean_accuracy", "consistency", "corrected_consistency")
@@ -65,7 +65,7 @@ def test_the_variance_by_hand():
     templates = 2.1875 / 3 / 16
     assert number.phrasings.variance == pytest.approx(11 / 288)
     assert number.error**2 == pytest.approx(11 / 768)
-    variance, freedom = number.phrasings.beside(number.error**2, number.clusters)
+    variance, freedom = number.phrasings.beside(number.error**2, number.n_clusters)
     spread = (11 / 768) ** 2 / 3 + templates**2 / 3
     assert (variance, freedom) == pytest.approx((11 / 768 + 11 / 288, variance**2 / spread))
     low, high = number.interval_over_phrasings((0, 1))
@@ -88,10 +88,10 @@ def test_counts_without_a_phrasing_are_those_of_the_other_variants(metric, compa
     levels = {"template": [*"aaabbbcccddd"], "paraphrase": [*"wxyz" * 3]}
     more = {"compared": compared, "by_pair": by_pair, "is_ragged": True, "phrasings": levels}
     grid, count = drawn_facts(1, 300, 12, **more), METRICS[metric].tally
-    without = METRICS[metric].recounted(count(grid), grid).without
+    without = METRICS[metric].recounted(count(grid), grid).leave_one_out
     assert len(without) == 8
-    for key, kept in grid.kept.items():
-        np.testing.assert_array_equal(without[key].scores, count(grid.without(kept)).scores)
+    for key, kept in grid.masks.items():
+        np.testing.assert_array_equal(without[key].scores, count(grid.only_where(kept)).scores)
 
 
 @pytest.mark.parametrize("metric", NAMES)
@@ -146,7 +146,7 @@ def test_pairs_of_orders_stay_those_of_the_same_template():
         orders=pairs,
         phrasings={"template": [*"aabbccdd"]},
     )
-    rest = grid.without(grid.kept["template", "b"])
+    rest = grid.only_where(grid.masks["template", "b"])
     assert rest.orders.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert rest.answers.tolist() == answers[:, [0, 1, 4, 5, 6, 7]].tolist()
 

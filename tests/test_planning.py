@@ -21,7 +21,7 @@ def test_the_variance_by_hand():
     ((of_levels, apart, levels),) = number.phrasings.parts
     assert (apart, of_levels - apart) == pytest.approx((rest * 16 / 80, 11 / 288 * 4 / 10))
     assert number.error**2 == pytest.approx((11 / 768 - rest) / 2 + rest * 16 / 80)
-    assert (levels, number.clusters, number.value) == (10, 8, 9 / 16)
+    assert (levels, number.n_clusters, number.value) == (10, 8, 9 / 16)
 
 
 @pytest.mark.parametrize("metric", PLANNED)

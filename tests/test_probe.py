@@ -29,7 +29,7 @@ def scored(logprob, words="abc", **more):
 def judge(scores, golds):
     """The columns of facts with these golds as lists, None for NaN."""
     asks, items = [Ask(at, 0, None) for at in range(len(golds))], [Item("", "", of) for of in golds]
-    columns = {of: values.tolist() for of, values in asking.judge(scores, asks, items).items()}
+    columns = {of: values.tolist() for of, values in asking.answers_of(scores, asks, items).items()}
     return {
         name: [None if isinstance(v, float) and np.isnan(v) else v for v in values]
         for name, values in columns.items()

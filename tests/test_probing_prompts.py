@@ -13,7 +13,7 @@ from conftest import cases
 from consilience.core.factors import Factor, FactorialDesign
 from consilience.core.items import Choice, Question, Scores
 from consilience.options.commands import ProbeOptions
-from consilience.plans.factors import presenter_of, templates_of
+from consilience.plans.factors import prompt_builder_of, templates_of
 from consilience.plans.presentation import (
     RULES,
     TEMPLATES,
@@ -77,9 +77,9 @@ def test_the_template_is_that_of_the_model_unless_one_is_named():
     for template, is_chat, name in (
         (None, False, "plain"), (None, True, "chat"), ("plain", True, "plain"),
     ):  # fmt: skip
-        prompting = presenter_of(ProbeOptions(template=template), [], (), is_chat=is_chat)
+        prompting = prompt_builder_of(ProbeOptions(template=template), [], (), is_chat=is_chat)
         assert prompting.base.template is TEMPLATES[name]
-    assert presenter_of(ProbeOptions(template=TEXT), [], ()).record == {
+    assert prompt_builder_of(ProbeOptions(template=TEXT), [], ()).record == {
         "templates": {"own": {"text": TEXT, "chat": False, "system": ""}}, "option_score": "",
         "shots": 0,
     }  # fmt: skip

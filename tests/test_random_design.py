@@ -97,7 +97,7 @@ def test_numbers_by_hand():
     assert [of.value for of in tallies] == pytest.approx([11 / 18, 4 / 7, 4 / 9, 1 / 3])
     assert {of.left_out for of in tallies} == {0}
     levels = {"template": [*"aabbccdde"]}  # unequal numbers were asked
-    assert len(sparse([[0] * 9] * 3, phrasings=levels).kept) == 5
+    assert len(sparse([[0] * 9] * 3, phrasings=levels).masks) == 5
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 import consilience as cs
 from checks import output, refused
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR
-from consilience.metrics.errors import Estimate
+from consilience.metrics.uncertainty import Interval
 from consilience.results.sameness import beyond_noise, verdict_of
 from report_builders import FORMS, LABELS, kept_run
 
@@ -79,13 +79,13 @@ def test_equal_answers_show_so_much_as_their_items(tmp_path):
 
 def test_the_noise_of_both_is_expected():
     """The square roots of .03^2 + .03^2 + .03^2 and of .04^2 + .015^2."""
-    floors = [Estimate(0.04, 0.01, 0.10, 64, 0), Estimate(0.0, 0.0, 0.06, 64, 0)]
-    found = beyond_noise(Estimate(0.10, 0.07, 0.14, 800, 0), floors)
+    floors = [Interval(0.04, 0.01, 0.10, 64, 0), Interval(0.0, 0.0, 0.06, 64, 0)]
+    found = beyond_noise(Interval(0.10, 0.07, 0.14, 800, 0), floors)
     ends = 0.08 - math.sqrt(0.0027), 0.08 + math.sqrt(0.001825)
     assert [found.value, found.low, found.high] == pytest.approx([0.08, *ends])
     verdicts = [verdict_of(found, -math.inf, most) for most in (0.13, 0.1, 0.02)]
     assert verdicts == ["same", "not shown", "different"]
-    assert verdict_of(Estimate(0.0, -0.05, 0.01, 8, 0), -0.02, 0.02) == "not shown"
+    assert verdict_of(Interval(0.0, -0.05, 0.01, 8, 0), -0.02, 0.02) == "not shown"
 
 
 def pairs_of(folder, answers, **model):

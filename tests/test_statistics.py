@@ -11,7 +11,6 @@ from consilience import measure
 from consilience.analysis.patterns import correlation, pair_table, pattern_table
 from consilience.analysis.task_types import t_test
 from consilience.metrics.differences import compare
-from consilience.metrics.errors import Number
 from consilience.metrics.measure import mean_over_runs
 from consilience.metrics.statistics import (
     NAN,
@@ -24,6 +23,7 @@ from consilience.metrics.statistics import (
     paired_permutation,
     sign_flips,
 )
+from consilience.metrics.uncertainty import Estimate
 from consilience.report.cautions import Known, cautions
 from test_metrics import HAND, make_suite, of, row_of, table, values
 
@@ -75,7 +75,7 @@ def test_adjusted_p_by_hand():
     assert holm([]) == benjamini_hochberg([]) == []
 
 
-def test_the_detectable_difference_is_so_many_standard_errors():
+def test_the_detectable_difference_is_so_many_uncertainty():
     few, many = (detectable_difference(0.1, clusters) for clusters in (6, 10**6))
     assert few == pytest.approx(0.1 * (2.570582 + 0.919544), abs=1e-6)
     assert many == pytest.approx(0.1 * (1.959964 + 0.841621), abs=1e-6)
@@ -320,7 +320,7 @@ def test_intervals_by_hand():
         (0.25, 0, None),
         (NAN, NAN, None),
     ):
-        share, other = (Number(value, error, 10, 10, 0, is_share) for is_share in (True, False))
+        share, other = (Estimate(value, error, 10, 10, 0, is_share) for is_share in (True, False))
         assert share.interval((0, 1)) == pytest.approx(ends or (NAN, NAN), nan_ok=True)
         assert np.isnan(other.interval((0, 1))).all(), "no proportion"
     assert math.isnan(detectable_difference(0.0, 9)) and math.isnan(detectable_difference(NAN, 1))

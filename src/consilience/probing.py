@@ -26,10 +26,10 @@ from consilience.core.errors import (
 )
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS, WAS_ASKED
 from consilience.core.text import counted, duration, evenly, spread
-from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers, measure
 from consilience.metrics.registry import Clusters, Grid, Tally, View
 from consilience.metrics.statistics import NAN
+from consilience.metrics.uncertainty import intervals
 from consilience.models import LanguageModel
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import Plan, Queries, plan_of
@@ -359,7 +359,7 @@ def noise_floor(
     tally = Tally.of_values(Clusters.of(items), np.array(changed))
     row = {
         "metric": NOISE_FLOOR, "over": "all", "group": "", "kind": "whole", "level": "",
-        **asdict(estimates({"": tally})[""]), **dict.fromkeys(("std", *OVER_PHRASINGS), NAN),
+        **asdict(intervals({"": tally})[""]), **dict.fromkeys(("std", *OVER_PHRASINGS), NAN),
     }  # fmt: skip
     return pl.DataFrame([row], schema=METRICS_SCHEMA)
 

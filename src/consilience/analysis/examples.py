@@ -17,10 +17,10 @@ from consilience.core.items import Ints
 from consilience.core.schemas import WAS_ASKED, Schema
 from consilience.core.text import fold_case, whole_words
 from consilience.metrics.differences import MCNEMAR, SUBJECTS, adjusted
-from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, CheckedAnswers, checked_answers
 from consilience.metrics.registry import Clusters, Grid, Tally, as_labels
 from consilience.metrics.statistics import holm, mcnemar, paired_permutation
+from consilience.metrics.uncertainty import intervals
 from consilience.types import Relation, Suite
 
 Prompts = Mapping[tuple[str, str, str], str]
@@ -512,7 +512,7 @@ def _numbers(table: pl.DataFrame) -> dict[str, object]:
     tallies = {
         kind: Tally.of_values(clusters, of.cast(pl.Float64).to_numpy()) for kind, of in hits.items()
     }
-    of = estimates(tallies)
+    of = intervals(tallies)
     net = pl.Series(tallies[WON].scores[:, 0] - tallies[LOST].scores[:, 0])
     by_subject = table.select("subject", net=net).group_by("subject").agg(pl.col("net").sum())
     net = by_subject.sort("subject")["net"]

@@ -18,10 +18,10 @@ import polars as pl
 from consilience.core.factors import FactorialDesign
 from consilience.core.items import Bools, Floats, Ints
 from consilience.core.schemas import METRICS_SCHEMA
-from consilience.metrics import errors
-from consilience.metrics.errors import Estimate, Index, estimates
+from consilience.metrics import uncertainty
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import DESCRIPTIONS, METRICS, Clusters, Grid, Tally
+from consilience.metrics.uncertainty import Index, Interval, intervals
 from consilience.types import Suite
 
 Factors = tuple[str, ...]  # A factor alone, or several in combination
@@ -234,12 +234,12 @@ def consistency_by_factor(grids: Mapping[str, Grid], design: FactorialDesign) ->
     return pl.DataFrame(rows)
 
 
-def pooled(grids: Mapping[str, Grid], metric: str) -> Estimate:
+def pooled(grids: Mapping[str, Grid], metric: str) -> Interval:
     """A metric of all groups together."""
     counts = {group: METRICS[metric].count(grid) for group, grid in grids.items()}
-    number = errors.pooled([(1, {of: tally for of, tally in counts.items() if tally})], Index())
+    number = uncertainty.pooled([(1, {of: one for of, one in counts.items() if one})], Index())
     ends = number.interval(DESCRIPTIONS[metric].bounds)
-    return Estimate(number.value, *ends, number.n, number.left_out)
+    return Interval(number.value, *ends, number.n, number.left_out)
 
 
 def accuracy_by_level(
@@ -259,7 +259,7 @@ def accuracy_by_level(
     return pl.DataFrame(
         [
             {"factor": factor, "level": level, **asdict(estimate)}
-            for (factor, level), estimate in estimates(tallies).items()
+            for (factor, level), estimate in intervals(tallies).items()
         ]
     )
 
@@ -294,7 +294,7 @@ def variance_components(
         )
     alone = -1 - np.arange(answers.shape[1])  # what has no answer agrees with nothing
     codes = np.where(answers < 0, alone, answers)
-    numbers = estimates(exact_parts(codes, right, design, clusters))
+    numbers = intervals(exact_parts(codes, right, design, clusters))
     rows = []
     for part in dict.fromkeys(part for part, _ in numbers):
         share = numbers[part, True]

@@ -17,9 +17,9 @@ from consilience.core.items import Floats
 from consilience.core.schemas import WAS_ASKED
 from consilience.files.read import Problems, read_rows
 from consilience.files.rows import Column, line, raise_all, read_table
-from consilience.metrics.errors import estimates
 from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import LEVEL, NAN, TIE
+from consilience.metrics.uncertainty import intervals
 from consilience.runs.run import Run
 
 Key = tuple[str, str]  # Group and item
@@ -203,7 +203,7 @@ def judge_table(run: Run, path: Path | None) -> tuple[pl.DataFrame, int]:
         label: Tally.of_values(clusters, judged)
         for label, judged in zip((*verdicts.labels, FIRST), verdicts.shares.T, strict=True)
     }
-    rows = [{"label": label, **asdict(of)} for label, of in estimates(tallies).items()]
+    rows = [{"label": label, **asdict(of)} for label, of in intervals(tallies).items()]
     for row, judged in zip(rows[:-1] if said else (), verdicts.shares.T, strict=False):
         people, f = (given == row["label"]).astype(np.float64), judged[at]
         for name, of in (("corrected", prediction_powered), ("rg", rogan_gladen)):

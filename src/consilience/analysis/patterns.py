@@ -19,7 +19,6 @@ from consilience.core.errors import ConsilienceError, Protocol, how_to_install
 from consilience.core.factors import Edge
 from consilience.core.items import Bools, Floats, Pattern
 from consilience.metrics.differences import CHANGE_SCHEMA, accuracy_changes
-from consilience.metrics.errors import estimates
 from consilience.metrics.measure import Answers, checked_answers
 from consilience.metrics.registry import METRICS, Grid, Tally, quotient
 from consilience.metrics.statistics import (
@@ -32,6 +31,7 @@ from consilience.metrics.statistics import (
     logit_interval,
     paired_permutation,
 )
+from consilience.metrics.uncertainty import intervals
 from consilience.types import Relation, Suite
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def pair_table(answers: Answers, suite: Suite, protocol: Protocol) -> pl.DataFra
         is_large = every.compared is None and len(others) >= MANY_VARIANTS
         grid = every.only_pairs([(0, at) for at in others]) if is_large else every
         both = enumerate(zip(grid.same.T, grid.both.T, strict=True))
-        agreement = estimates({at: Tally.of_hits(grid.subjects, *of) for at, of in both}).values()
+        agreement = intervals({at: Tally.of_hits(grid.subjects, *of) for at, of in both}).values()
         edges = [relation.edges.get((a, b)) for a, b in grid.pairs.tolist()]
         columns = {
             "group": [relation.id] * len(edges),

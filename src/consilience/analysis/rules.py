@@ -18,9 +18,9 @@ from consilience.core.errors import ConsilienceError
 from consilience.core.factors import LETTERS
 from consilience.core.free_text import Match
 from consilience.core.items import Choice, Floats
-from consilience.metrics.errors import estimates
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import Clusters, Grid, Tally
+from consilience.metrics.uncertainty import intervals
 from consilience.runs.run import Run
 
 Choices = Sequence[Choice]
@@ -203,4 +203,4 @@ def variance_by_rule(grids: Sequence[Sequence[Grid]]) -> pl.DataFrame:
         name: Tally.of_sums(every[:, [at, *range(3, 8)]], finish, clusters, len(every))
         for at, name in enumerate(names)
     }
-    return pl.DataFrame([{"part": part, **asdict(of)} for part, of in estimates(shares).items()])
+    return pl.DataFrame([{"part": part, **asdict(of)} for part, of in intervals(shares).items()])

@@ -25,9 +25,9 @@ from consilience.core.text import counted
 from consilience.files.read import Problems, parse_json, read_rows
 from consilience.files.rows import Column, as_written, line, raise_all, read_table
 from consilience.files.write import csv_of, refuse_occupied, table_of, write_whole
-from consilience.metrics.errors import Index, of_group
 from consilience.metrics.registry import Clusters, Tally, quotient
 from consilience.metrics.statistics import NAN
+from consilience.metrics.uncertainty import Index, of_group
 from consilience.report import table as report
 from consilience.report.layouts import metrics_table
 from consilience.report.table import Columns, Output, Table, frame_table, record_of

@@ -34,14 +34,14 @@ FACTORS: Mapping[str, str] = {
 }
 """The factors, in the order in which the variants are numbered, and what each changes."""
 
-SAMPLED = ("paraphrase", "template")
+RANDOM_FACTORS = ("paraphrase", "template")
 """The factors whose levels are a sample of the phrasings that could have been asked."""
 
 PATTERN = "pattern"
 """The same of facts. Each relation has patterns of its own."""
 
 TURN, FIRST_TURN = "turn", "first"  # The factor, and its level before any reply
-OF_OPTIONS = ("order", "labels")  # Open questions do not have these
+OPTION_FACTORS = ("order", "labels")  # Open questions do not have these
 MOST_CELLS = 200  # The most variants of an item: every two of them are compared
 MOST_CROSSED = 500  # The most variants to draw from: counting has numbers of every two of them
 BASE = "base"  # The name of the only variant where nothing varies
@@ -286,7 +286,7 @@ class Design:
         """The phrasing of each variant by the factor, of the factors that are a sample."""
         if not self.record:
             return {PATTERN: self.variants}
-        return {name: of for name, of in self.levels.items() if name in SAMPLED}
+        return {name: of for name, of in self.levels.items() if name in RANDOM_FACTORS}
 
     @classmethod
     def of_patterns(cls, patterns: Sequence[Pattern], edges: Mapping[VariantPair, Edge]) -> Design:

@@ -44,7 +44,7 @@ from consilience.core.items import DEFAULT_LANGUAGE, Ask, Choice, Prompt, Questi
 from consilience.core.schemas import QUERIES_SCHEMA
 from consilience.core.text import counted, listed, visible
 from consilience.files.rows import different, joined, list_in, repeated, text_of
-from consilience.plans.asking import judge
+from consilience.plans.asking import answers_of
 from consilience.plans.presentation import LABEL_STYLES, labels_of
 from consilience.plans.questions import SCHEMA, WRITTEN_COLUMNS, answered, choices_of, item_of
 from consilience.suites.pairs import is_task, load_task
@@ -559,7 +559,7 @@ def _read(
         asks = [of for _, of, _ in scored]
         every = padded([np.array(of) for *_, of in scored], np.nan)
         scores = Scores(np.arange(len(scored)), totals=every, is_complete=True)
-        judged: Mapping[str, Any] = judge(scores, asks, [item_of(one) for one in questions])
+        judged: Mapping[str, Any] = answers_of(scores, asks, [item_of(one) for one in questions])
         for at, (record, *_) in enumerate(scored):
             record |= {name: values[at] for name, values in judged.items()}
     for row, record in zip(rows, records, strict=True):

@@ -14,8 +14,7 @@ from scipy.special import stdtr
 from consilience.core.errors import ConsilienceError, Protocol
 from consilience.core.items import Floats
 from consilience.core.schemas import COMPARISON_SCHEMA, OVER_PHRASINGS
-from consilience.metrics import errors
-from consilience.metrics.errors import Index, Influences, Number
+from consilience.metrics import uncertainty
 from consilience.metrics.measure import (
     Answers,
     CheckedAnswers,
@@ -39,6 +38,7 @@ from consilience.metrics.statistics import (
     sign_flips,
     smallest_p,
 )
+from consilience.metrics.uncertainty import Estimate, Index, Influences, group_contributions
 from consilience.types import Cardinality, Relation, Suite
 
 Both = tuple[Tally, Tally]  # What a metric counts in the first and in the second run
@@ -128,7 +128,7 @@ def accuracy_changes(grid: Grid) -> pl.DataFrame:
         one, two = (
             Tally.of_hits(grid.subjects, grid.right[:, of], grid.both[:, at]) for of in pair
         )
-        number = errors.of_group([(-1, one), (1, two)], index)
+        number = uncertainty.of_group([(-1, one), (1, two)], index)
         ends, p = number.interval((-1.0, 1.0)), mcnemar_test([(one, two)]).p
         rows.append((one.value, two.value, number.value, *ends, p, NAN, number.n))
     table = pl.DataFrame(rows, CHANGE_SCHEMA, orient="row")
@@ -193,7 +193,7 @@ def _paired_rows(
     for key, by_group in counted.items():
         empty = empty_value(key, protocol)
         for group, both in by_group.items():
-            number = errors.of_group([*zip((-1, 1), both, strict=True)], index)
+            number = uncertainty.of_group([*zip((-1, 1), both, strict=True)], index)
             values = [tally.value_or(empty) for tally in both]
             yield _row(key, "group", number, values, tests.get((key, group)), level, group)
         if key in averaged:
@@ -237,7 +237,7 @@ def _flip_test(pairs: Sequence[Both], p: float) -> Test:
     With m subjects that changed p is at least 2^(1-m): all other subjects contribute by the totals
     or the chance level of others alone, which is no evidence of its own.
     """
-    changed = set[str]().union(*(errors.changed(*both) for both in pairs))
+    changed = set[str]().union(*(uncertainty.changed(*both) for both in pairs))
     known = not math.isnan(Sums.of(pairs).difference)
     return Test(SUBJECTS, max(p, smallest_p(len(changed))) if known else NAN)
 
@@ -251,19 +251,19 @@ def _rows_over(
     """
     sides = [{group: both[side] for group, both in by_group.items()} for side in (0, 1)]
     terms = [*zip((-1, 1), sides, strict=True)]
-    number = errors.mean(terms, index, empty)
+    number = uncertainty.mean(terms, index, empty)
     groups, test = [*number.by_group], None
     if len(groups) == 1:
         test = tests.get((key, groups[0]))
     elif groups:
-        test = Test(RELATIONS, paired_permutation(errors.group_contributions(terms, groups, empty)))
+        test = Test(RELATIONS, paired_permutation(group_contributions(terms, groups, empty)))
         if number.error and number.shares_subjects:  # not independent, as the flips have them
-            p = 2 * float(stdtr(number.clusters - 1, -abs(number.value) / number.error))
+            p = 2 * float(stdtr(number.n_clusters - 1, -abs(number.value) / number.error))
             test = Test(SHARED, p) if p > test.p else test
-    values = [errors.mean_value(of, groups, empty) for of in sides]
+    values = [uncertainty.mean_value(of, groups, empty) for of in sides]
     yield _row(key, "mean", number, values, test, level)
-    values = [errors.pooled_value(of) for of in sides]
-    yield _row(key, "all", errors.pooled(terms, index), values, tests.get((key, "")), level)
+    values = [uncertainty.pooled_value(of) for of in sides]
+    yield _row(key, "all", uncertainty.pooled(terms, index), values, tests.get((key, "")), level)
 
 
 def _tallies(
@@ -279,7 +279,7 @@ def _tallies(
 
 
 def _row(
-    key: Key, over: str, number: Number, values: Sequence[float], test: Test | None, level: float,
+    key: Key, over: str, number: Estimate, values: Sequence[float], test: Test | None, level: float,
     group: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """A row of the table; ``values``: of the first and the second run."""
@@ -292,7 +292,7 @@ def _row(
         "metric": metric, "over": over, "group": group, "kind": kind, "level": part,
         "first_value": first, "second_value": second, "difference": second - first,
         "low": low, "high": high, "test": test.name, "p": test.p, "p_mid": test.p_mid,
-        "detectable": detectable_difference(number.error, number.clusters, level),
+        "detectable": detectable_difference(number.error, number.n_clusters, level),
         "n": number.n, "n_excluded": number.left_out,
         **dict(zip(OVER_PHRASINGS, phrasings, strict=True)), "p_phrasings": p,
     }  # fmt: skip

@@ -28,12 +28,11 @@ from consilience.core.factors import (
 from consilience.core.free_text import normalized
 from consilience.core.schemas import METRICS_SCHEMA, NOISE_FLOOR, OVER_PHRASINGS, REASONS
 from consilience.files.rows import as_polars, different, joined, repeated
-from consilience.metrics import errors
-from consilience.metrics.errors import Index, Number
+from consilience.metrics import uncertainty
 from consilience.metrics.registry import (
     DESCRIPTIONS,
     METRICS,
-    OF_OPTIONS,
+    OPTION_SCORES,
     Grid,
     Metric,
     Tally,
@@ -42,6 +41,7 @@ from consilience.metrics.registry import (
     grids,
 )
 from consilience.metrics.statistics import LEVEL, NAN
+from consilience.metrics.uncertainty import Estimate, Index
 from consilience.types import Cardinality, Relation, Suite
 
 NEEDED = ("group", "item", "subject", "variant", "gold", "answer")
@@ -63,8 +63,8 @@ def coded_of(answers: pl.DataFrame, suite: Suite) -> pl.DataFrame:
         raise ConsilienceError("no rows", where=where)
     kinds: dict[str, Any] = dict.fromkeys(TEXTS, pl.Categorical()) | {"n_candidates": pl.Float64}
     kinds |= {name: pl.Float64 for name in ("logprob", "margin") if name in columns}
-    if isinstance(answers.schema.get(OF_OPTIONS), pl.List):
-        kinds[OF_OPTIONS] = pl.List(pl.Float64)
+    if isinstance(answers.schema.get(OPTION_SCORES), pl.List):
+        kinds[OPTION_SCORES] = pl.List(pl.Float64)
 
     def typed(name: str, kind: Any) -> pl.Expr:
         column = pl.col(name) if name in columns else pl.lit(None).alias(name)
@@ -387,25 +387,25 @@ def _of_kind(
     for key, of_groups in of_metrics.items():
         empty = empty_value(key, protocol)
         for relation, tally in of_groups:
-            number = errors.of_group([(1, tally)], index)
+            number = uncertainty.of_group([(1, tally)], index)
             yield _row(key, "group", number, tally.value_or(empty), level, group=relation.id)
         averaged = {of.id: tally for of, tally in of_groups if is_averaged(key, of)}
         if averaged:
             terms = [(1, averaged)]
-            number = errors.mean(terms, index, empty)
-            value = errors.mean_value(averaged, [*number.by_group], empty)
+            number = uncertainty.mean(terms, index, empty)
+            value = uncertainty.mean_value(averaged, [*number.by_group], empty)
             values = [tally.value_or(empty) for tally in averaged.values()]
             known = [value for value in values if not math.isnan(value)]
             std = stdev(known) if len(known) > 1 else NAN
             yield _row(key, "mean", number, value, level, std=std)
-            number = errors.pooled(terms, index)
+            number = uncertainty.pooled(terms, index)
             yield _row(key, "all", number, number.value, level)
 
 
 def _row(
     key: Key,
     over: str,
-    number: Number,
+    number: Estimate,
     value: float,
     level: float,
     group: str = "",

@@ -38,7 +38,7 @@ def article_fits(relation: Relation) -> pl.Expr:
     return ~pl.any_horizontal(*unfit) if unfit else pl.lit(True)
 
 
-OF_OPTIONS = "option_scores"  # The column with the score of each option, in the order of the file
+OPTION_SCORES = "option_scores"  # The column with the score of each option, in the file's order
 
 SUM_TOLERANCE = 1e-3  # How far from 1 a sum of probabilities may be, such as that of rounded ones
 
@@ -49,7 +49,7 @@ def option_probabilities(table: pl.DataFrame) -> Floats:
     The scores of a row are normalised over its options (softmax). An option without a score has
     the probability that the others leave: 0 where theirs sum to 1, else the row is unknown.
     """
-    lists = table[OF_OPTIONS].cast(pl.List(pl.Float64))
+    lists = table[OPTION_SCORES].cast(pl.List(pl.Float64))
     sizes = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
     scores = np.full((len(lists), int(sizes.max(initial=0))), -np.inf)
     values = lists.filter(sizes > 0).explode().fill_null(np.nan).to_numpy()
@@ -267,7 +267,7 @@ class Grid:
         return every if is_every else replace(every, compared=places.reshape(-1, 2))
 
     @cached_property
-    def kept(self) -> Mapping[tuple[str, str], Bools]:
+    def masks(self) -> Mapping[tuple[str, str], Bools]:
         """The variants without a phrasing (variant,), by its factor and level.
 
         Nothing unless each factor that is a sample has ``ENOUGH`` with equally many variants. Those
@@ -284,7 +284,7 @@ class Grid:
             kept |= {(name, level): of != level for level in np.unique(of[self.used]).tolist()}
         return kept
 
-    def without(self, kept: Bools) -> Grid:
+    def only_where(self, kept: Bools) -> Grid:
         """Only the variants that are kept (variant,), and the pairs of two of them."""
         place = np.cumsum(kept) - 1
 
@@ -459,7 +459,7 @@ def grid_of(answers: pl.DataFrame, key: pl.Expr, design: Design, words: Sequence
     last = np.empty(shape[0], dtype=np.int64)
     last[items] = np.arange(len(items))
     distributions: Floats | None = None
-    has_scores = design.by_option and OF_OPTIONS in answers.columns
+    has_scores = design.by_option and OPTION_SCORES in answers.columns
     if has_scores and (of_rows := option_probabilities(answers)).size:
         distributions = filled(of_rows, np.nan)
     compared = design.compared
@@ -494,7 +494,7 @@ class Tally:
     """Of a number above chance, ``sum (a - c) / sum (s - c)``: the s (unit,). In a mean over groups
     numerators and denominators are summed, each over the sum of s. None else: the mean is that of
     the values."""
-    without: Mapping[tuple[str, str], Tally | None] = field(default_factory=dict, repr=False)
+    leave_one_out: Mapping[tuple[str, str], Tally | None] = field(default_factory=dict, repr=False)
     """That of the other phrasings, by the factor and the level that is left out."""
     has_own_phrasings: bool = False  # Whether other groups have other phrasings: of patterns
     is_proportion: bool = True  # Whether hits are a part of the total, so it ends at 0 and 1
@@ -618,12 +618,12 @@ class Metric:
 
     def recounted(self, tally: Tally, grid: Grid) -> Tally:
         """The tally of a grid with what is counted without each phrasing."""
-        if self.among is None or not grid.kept:
-            rest = {key: self.tally(grid.without(of)) for key, of in grid.kept.items()}
-            return replace(tally, without=rest)
-        sums = self.among(grid, np.array([*grid.kept.values()], dtype=np.float32))
-        scores = zip(grid.kept, np.stack(sums, axis=2, dtype=np.float64), strict=True)
-        return replace(tally, without={key: replace(tally, scores=of) for key, of in scores})
+        if self.among is None or not grid.masks:
+            rest = {key: self.tally(grid.only_where(of)) for key, of in grid.masks.items()}
+            return replace(tally, leave_one_out=rest)
+        sums = self.among(grid, np.array([*grid.masks.values()], dtype=np.float32))
+        scores = zip(grid.masks, np.stack(sums, axis=2, dtype=np.float64), strict=True)
+        return replace(tally, leave_one_out={key: replace(tally, scores=of) for key, of in scores})
 
 
 METRICS: dict[str, Metric] = {}  # The metrics that are counted

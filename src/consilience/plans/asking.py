@@ -128,7 +128,7 @@ def ask(
     for given in score([group.asks[row].shown for row in rows]) if len(rows) else ():
         of_given = rows[given.rows]
         asks = [group.asks[row] for row in of_given]
-        for name, values in judge(rescale(given, asks), asks, group.items).items():
+        for name, values in answers_of(rescale(given, asks), asks, group.items).items():
             if name in columns:
                 columns[name][of_given] = values
         advance(len(of_given))
@@ -192,7 +192,7 @@ def _table(group: Group, columns: Mapping[str, Column]) -> pl.DataFrame:
     return table.with_columns(**numbers).select(list(schema)).cast(schema)
 
 
-def judge(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[str, Column]:
+def answers_of(scores: Scores, asks: Sequence[Ask], items: Sequence[Item]) -> dict[str, Column]:
     """Turn scores into the answer columns of their rows; NaN or None for null.
 
     The answer is the option with the highest score, of equal ones the first in the order of the

@@ -15,7 +15,7 @@ from consilience.core.factors import (
     FIRST_TURN,
     LETTERS,
     MOST_CELLS,
-    OF_OPTIONS,
+    OPTION_FACTORS,
     TURN,
     Factor,
     FactorialDesign,
@@ -60,7 +60,7 @@ def factors_of(
         if name in chosen:
             todo = "Name all its levels after one --vary."
             raise ConsilienceError(f"--vary {name}=... more than once", todo=todo)
-        if name in OF_OPTIONS and not any(one.options for one in questions.items):
+        if name in OPTION_FACTORS and not any(one.options for one in questions.items):
             found, expected = f"--vary {name} of open questions", "questions with options"
             raise ConsilienceError(found, expected=expected, todo="Leave it out.")
         levels = tuple(getattr(known, name)(value if equals else ""))
@@ -208,7 +208,7 @@ def _some_of(name: str, value: str, known: Sequence[str]) -> Sequence[str]:
     return levels
 
 
-def presenter_of(
+def prompt_builder_of(
     options: ProbeOptions,
     factors: Sequence[Factor],
     questions: Iterable[Question],

@@ -17,7 +17,7 @@ from consilience import suites
 from consilience.core.errors import Advance, ConsilienceError
 from consilience.core.factors import (
     FACTORS,
-    OF_OPTIONS,
+    OPTION_FACTORS,
     TURN,
     Design,
     Expectation,
@@ -43,7 +43,7 @@ from consilience.models.prompts import Writing
 from consilience.options.commands import ProbeOptions, is_judge
 from consilience.plans import asking
 from consilience.plans.asking import Plan, Queries
-from consilience.plans.factors import factors_of, presenter_of
+from consilience.plans.factors import factors_of, prompt_builder_of
 from consilience.plans.presentation import PromptBuilder
 from consilience.suites.pairs import is_task
 from consilience.suites.question_suites import (
@@ -112,7 +112,7 @@ class Presented:
         return replace(self._prompt_builder(group, is_chat=is_chat), drawn=drawn)
 
     def _prompt_builder(self, group: str, *, is_chat: bool = False) -> PromptBuilder:
-        base = presenter_of(
+        base = prompt_builder_of(
             self.options, self.design.factors, self.questions.items, is_chat=is_chat
         )
         design = design_for(self.groups[group], self.design) if group else self.design
@@ -159,7 +159,7 @@ class Presented:
 
 def design_for(questions: Sequence[Question], design: FactorialDesign) -> FactorialDesign:
     """The design of a group: open questions do not vary in options."""
-    return design if questions[0].options else design.without(OF_OPTIONS)
+    return design if questions[0].options else design.without(OPTION_FACTORS)
 
 
 def suite_of_questions(

@@ -15,14 +15,14 @@ import polars as pl
 from scipy.special import gammaincinv
 
 from consilience.core.errors import ConsilienceError
-from consilience.core.factors import MOST_CELLS, MOST_CROSSED, SAMPLED
+from consilience.core.factors import MOST_CELLS, MOST_CROSSED, RANDOM_FACTORS
 from consilience.core.text import counted
 from consilience.elsewhere import open_run
-from consilience.metrics import errors
-from consilience.metrics.errors import Index, Number, Phrasings
+from consilience.metrics import uncertainty
 from consilience.metrics.measure import FEWEST, CheckedAnswers
 from consilience.metrics.registry import ENOUGH, METRICS, Grid, label_of, within
 from consilience.metrics.statistics import TIE
+from consilience.metrics.uncertainty import Estimate, Index, Phrasings
 from consilience.report.table import Column, Columns, Output, frame_table
 
 PLANNED = ("mean_accuracy", "consistency")
@@ -45,8 +45,8 @@ class Pilot:
     questions has the first and the last, or what k answers to each question have.
     """
 
-    number: Number
-    drawn: Mapping[int, Number]  # That of so many variants of each question
+    number: Estimate
+    drawn: Mapping[int, Estimate]  # That of so many variants of each question
     metric: str
     factor: int  # The place of the factor among those of the number that is planned
 
@@ -54,11 +54,11 @@ class Pilot:
     def of(cls, grids: Grids, metric: str, most: int) -> Pilot:
         """``most``: in how many variants each question was asked. Nothing that varies raises."""
         number, generator = number_of(grids, metric), np.random.default_rng(0)
-        if not number.error > TIE or number.clusters < FEWEST:
+        if not number.error > TIE or number.n_clusters < FEWEST:
             found = f"{within(label_of(metric))} does not vary between the questions"
             expected = f"a pilot of {FEWEST} questions or more, in several variants"
             raise ConsilienceError(found, expected=expected, todo="Ask more, or harder ones.")
-        parts, drawn = number.phrasings and number.phrasings.parts, dict[int, Number]()
+        parts, drawn = number.phrasings and number.phrasings.parts, dict[int, Estimate]()
         are_drawn = not any(of.has_base for of in grids.values())
         for size in [*(size for size in DRAWN if size < most), *[most] * are_drawn]:
             few = [{name: thinned(of, size, generator) for name, of in grids.items()}
@@ -75,10 +75,10 @@ class Pilot:
         levels = [part[2] for part in parts or ()]
         return cls(number, drawn, metric, levels.index(max(levels)) if levels else 0)
 
-    def planned(self, questions: int, phrasings: int, drawn: int = 0) -> Number:
+    def planned(self, questions: int, phrasings: int, drawn: int = 0) -> Estimate:
         """The number with the error that it is expected to have."""
         pilot, parts = self.drawn.get(drawn, self.number), list[tuple[float, float, int]]()
-        scale = pilot.clusters / questions
+        scale = pilot.n_clusters / questions
         square = pilot.error**2 * scale
         for place, (of_levels, own, levels) in enumerate((pilot.phrasings or Phrasings()).parts):
             common, apart, size = max(0.0, of_levels - own), own * scale, levels
@@ -89,7 +89,7 @@ class Pilot:
                     apart *= levels / phrasings
             parts.append((common + apart, apart, size))
         known = None if pilot.phrasings is None else Phrasings(tuple(parts))
-        return replace(pilot, error=math.sqrt(square), clusters=questions, phrasings=known)
+        return replace(pilot, error=math.sqrt(square), n_clusters=questions, phrasings=known)
 
     def half_width(self, questions: int, phrasings: int, drawn: int = 0) -> float:
         """Half the expected width of the 95 % interval, over phrasings where it is known.
@@ -118,13 +118,13 @@ class Pilot:
         return FEWEST + bisect_left(sizes, -target, key=lambda size: -width(size))
 
 
-def number_of(grids: Grids, metric: str) -> Number:
+def number_of(grids: Grids, metric: str) -> Estimate:
     """A number of all groups together, with what phrasings add."""
     of, tallies = METRICS[metric], {}
     for name, grid in grids.items():
         if (tally := of.count(grid)) is not None:
             tallies[name] = of.recounted(tally, grid)
-    return errors.pooled([(1, tallies)], Index())
+    return uncertainty.pooled([(1, tallies)], Index())
 
 
 def thinned(grid: Grid, size: int, generator: np.random.Generator) -> Grid:
@@ -186,7 +186,7 @@ def plan_run(path: Path, target: float) -> Output:
     best, few = next(row for row in plans if row["suggested"]), f"fewer than {ENOUGH[0]} levels of"
     what = f"{counted(best['questions'], 'question')}, each in {best['variants']} variants"
     how = f"--limit {-(-best['questions'] // len(grids))} --design {best['design']}"
-    over = f"The intervals are over questions only: the pilot has {few} {' or '.join(SAMPLED)}."
+    over = f"Intervals are over questions only: the pilot has {few} {' or '.join(RANDOM_FACTORS)}."
     if parts is not None:
         how += f", and --vary {factor} with {best['phrasings']} levels"
         over = f"The intervals are over questions and {factor}s."

@@ -12,11 +12,11 @@ from consilience.analysis.examples import LOST, WON, paired_answers
 from consilience.analysis.examples import SAME as ALIKE
 from consilience.core.errors import ConsilienceError
 from consilience.core.text import counted
-from consilience.metrics import errors
-from consilience.metrics.errors import RANGE, Estimate, Index, Number
+from consilience.metrics import uncertainty
 from consilience.metrics.measure import CheckedAnswers
 from consilience.metrics.registry import Clusters, Tally
 from consilience.metrics.statistics import TIE, binomial_interval
+from consilience.metrics.uncertainty import RANGE, Estimate, Index, Interval
 from consilience.options.commands import is_judge
 from consilience.probing import noise_floor_of
 from consilience.report.table import Column, Kind, Table, Value, number_text
@@ -39,34 +39,34 @@ SAME_SCHEMA: dict[str, type[pl.DataType]] = {
 """
 
 
-def verdict_of(estimate: Estimate, least: float, most: float) -> str:
+def verdict_of(interval: Interval, least: float, most: float) -> str:
     """Whether the interval is within ``least`` and ``most``, outside, or neither."""
-    if least - TIE <= estimate.low and estimate.high <= most + TIE:
+    if least - TIE <= interval.low and interval.high <= most + TIE:
         return SAME
-    is_outside = estimate.low > most + TIE or estimate.high < least - TIE
+    is_outside = interval.low > most + TIE or interval.high < least - TIE
     return DIFFERENT if is_outside else NOT_SHOWN
 
 
-def estimate_of(number: Number, bounds: tuple[float, float]) -> Estimate:
+def interval_at(number: Estimate, bounds: tuple[float, float]) -> Interval:
     """A number with its interval."""
-    return Estimate(number.value, *number.interval(bounds, LEVEL), number.n, number.left_out)
+    return Interval(number.value, *number.interval(bounds, LEVEL), number.n, number.left_out)
 
 
-def share(tally: Tally) -> Estimate:
+def share(tally: Tally) -> Interval:
     """A share, 0 to 1 if it has no interval; its upper bound leaves room for unseen clusters.
 
     It is at least the value and the bound of 0 of n clusters: few pairs that differ show no more of
     questions in which all do than none would.
     """
-    found = estimate_of(number := errors.of_group([(1, tally)], Index()), RANGE)
-    unseen = binomial_interval(0, max(1, number.clusters), LEVEL)[1]
+    found = interval_at(number := uncertainty.of_group([(1, tally)], Index()), RANGE)
+    unseen = binomial_interval(0, max(1, number.n_clusters), LEVEL)[1]
     low, high = (
         (0, 1) if math.isnan(found.low) else (found.low, max(found.high, found.value + unseen))
     )
     return replace(found, low=float(low), high=min(1.0, float(high)))
 
 
-def beyond_noise(differ: Estimate, floors: Sequence[Estimate]) -> Estimate:
+def beyond_noise(differ: Interval, floors: Sequence[Interval]) -> Interval:
     """The share that differs less the mean of the noise floors: 0 of two runs of one model.
 
     The distances of the bounds are the roots of the sums of squares of those of the parts (Zou and
@@ -80,7 +80,7 @@ def beyond_noise(differ: Estimate, floors: Sequence[Estimate]) -> Estimate:
     return replace(differ, value=value, low=low, high=high)
 
 
-def noise_of(run: Run) -> tuple[Estimate, str]:
+def noise_of(run: Run) -> tuple[Interval, str]:
     """How often a run changes its answers, and why that is 0 if it was not measured.
 
     A server or a function whose noise is not known raises, and so do samples.
@@ -96,7 +96,7 @@ def noise_of(run: Run) -> tuple[Estimate, str]:
         )
     elif floor is not None and floor["n"].sum():
         low, high = pl.col("low").fill_nan(0.0), pl.col("high").fill_nan(1.0)
-        return Estimate(*floor.select("value", low, high, "n", "n_excluded").row(0)), ""
+        return Interval(*floor.select("value", low, high, "n", "n_excluded").row(0)), ""
     elif "server" in model or str(model.get("kind")).startswith("function"):
         found = f"no noise floor of {run.label}, which may change its answers"
         todo = "Rerun its probe command with --noise-floor 256."
@@ -105,7 +105,7 @@ def noise_of(run: Run) -> tuple[Estimate, str]:
     is_elsewhere = "answers_of" in run.record
     why = "its answers were made elsewhere" if is_elsewhere else "it runs here and does not sample"
     note = f"The noise floor of {run.label} was not measured and counts as 0: {why}."
-    return Estimate(0.0, 0.0, 0.0, 0, 0), note
+    return Interval(0.0, 0.0, 0.0, 0, 0), note
 
 
 def numbers_of(
@@ -127,8 +127,8 @@ def numbers_of(
         Tally.of_values(clusters, of.cast(pl.Float64).to_numpy())
         for of in (is_other, flip == LOST, flip == WON)
     )
-    differ, right = share(differs), errors.pooled([(-1, {"": lost}), (1, {"": won})], Index())
-    beyond, accuracy = beyond_noise(differ, floors), estimate_of(right, (-1.0, 1.0))
+    differ, right = share(differs), uncertainty.pooled([(-1, {"": lost}), (1, {"": won})], Index())
+    beyond, accuracy = beyond_noise(differ, floors), interval_at(right, (-1.0, 1.0))
     verdict = verdict_of(beyond, -math.inf, within)
     rows = [
         ("answers that differ", differ, ""), (f"noise floor of {first}", floors[0], ""),

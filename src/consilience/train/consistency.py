@@ -311,7 +311,7 @@ MASKED = 0.15
 """Share of tokens that masked-language modelling predicts (Devlin et al. 2019, Section 3.1)."""
 
 
-class Ask(NamedTuple):
+class Inputs(NamedTuple):
     """An item in one variant: the sequences of tokens that are read, and what scores are made of.
 
     ``reads``: sequences and positions at which the vocabulary is computed. ``picks`` (pick, 3): a
@@ -333,7 +333,7 @@ class TrainedItem:
     model has before the training.
     """
 
-    asks: list[Ask]
+    asks: list[Inputs]
     texts: list[str] = field(default_factory=list)
     teacher: torch.Tensor | None = None
 
@@ -369,7 +369,7 @@ def fact_items(
         places = [ids.index(tokenizer.mask_token_id) for ids in sentences]
         if max(map(len, sentences)) <= longest:
             asks = [
-                Ask([ids], [(0, place)], of_pattern, [1.0] * len(options))
+                Inputs([ids], [(0, place)], of_pattern, [1.0] * len(options))
                 for ids, place, of_pattern in zip(sentences, places, picks, strict=True)
             ]
             read = relation.patterns if training.options.mlm == "patterns" else ()
@@ -388,7 +388,7 @@ def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
     items = list[TrainedItem]()
     for group, questions in presented.groups.items():
         prompt_builder = presented.prompt_builder(group, is_chat=reader.takes_chats)
-        asks = defaultdict[int, list[Ask]](list)
+        asks = defaultdict[int, list[Inputs]](list)
         for at, variant, prompt in prompts_of(questions, prompt_builder):
             if not all(prompt.answers) or reader.why_not([prompt])[0]:
                 continue
@@ -402,7 +402,7 @@ def question_items(training: Training, loaded: Pretrained) -> list[TrainedItem]:
     return items
 
 
-def ask_of(prompt: list[int], targets: Sequence[list[int]], scales: list[float]) -> Ask:
+def ask_of(prompt: list[int], targets: Sequence[list[int]], scales: list[float]) -> Inputs:
     """A prompt followed by each option; options of one token are predicted at one position."""
     sequences, reads, picks = list[list[int]](), list[tuple[int, int]](), []
     is_shared = max(map(len, targets)) == 1
@@ -413,7 +413,7 @@ def ask_of(prompt: list[int], targets: Sequence[list[int]], scales: list[float])
             reads += [(len(sequences) - 1, begin + at) for at in range(len(target))]
         first = len(reads) - len(target)
         picks += [(first + at, token, option) for at, token in enumerate(target)]
-    return Ask(sequences, reads, torch.tensor(picks), scales)
+    return Inputs(sequences, reads, torch.tensor(picks), scales)
 
 
 class Words(NamedTuple):
@@ -518,7 +518,7 @@ class Steps(torch.utils.data.Dataset[dict[str, Any]]):
         taught = [item.teacher for item in items if item.teacher is not None]
         return step | {"teacher": torch.stack(taught) if taught else None}
 
-    def tensors(self, asks: Sequence[Sequence[Ask]], words: Words = NO_WORDS) -> dict[str, Any]:
+    def tensors(self, asks: Sequence[Sequence[Inputs]], words: Words = NO_WORDS) -> dict[str, Any]:
         """What a model reads, and what is read of it; ``asks``: of each item.
 
         The sequences of asks, then the texts (``padded``). ``rows, columns`` (read,): where the

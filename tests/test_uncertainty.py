@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.metrics import errors
-from consilience.metrics.errors import Index, Influences
+from consilience.metrics import uncertainty
 from consilience.metrics.registry import METRICS
+from consilience.metrics.uncertainty import Index, Influences
 from grids import chosen, drawn_facts, drawn_questions
 
 TERMS = [(1.0,), (-1.0, 1.0), (0.5, 0.5)]  # a run, a difference of two, a mean over two seeds
@@ -52,13 +52,13 @@ def test_errors_are_those_without_each_subject(groups, metric, weights):
     """To the last digits where a number is hits/total, to first order where chance moves, too."""
     subjects, near = (5, 1e-9) if metric in EXACT else (40, 0.02)
     runs = runs_of(1, groups, len(weights), shared=True, items=2 * subjects)
-    found = number(metric, weights, runs, errors.pooled)
+    found = number(metric, weights, runs, uncertainty.pooled)
     values = [
         number(metric, weights, [{g: without(of, f"s{at}") for g, of in run.items()} for run in runs],
-               errors.pooled).value for at in range(subjects)
+               uncertainty.pooled).value for at in range(subjects)
     ]  # fmt: skip
     assert found.error == pytest.approx(jackknife(falls(found.value, values)), rel=near)
-    assert found.clusters == subjects
+    assert found.n_clusters == subjects
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -68,12 +68,12 @@ def test_errors_of_means_are_those_without_each_group_and_shared_subject(metric,
     """Over groups, and more by what subjects move in all groups together beyond in each alone."""
     groups = "ABCD"
     runs = runs_of(2, groups, len(weights), shared)
-    found = number(metric, weights, runs, errors.mean)
+    found = number(metric, weights, runs, uncertainty.mean)
 
     def mean(change):
         kept = [{g: change(g, of) for g, of in run.items()} for run in runs]
         kept = [{g: of for g, of in run.items() if of is not None} for run in kept]
-        return number(metric, weights, kept, errors.mean).value
+        return number(metric, weights, kept, uncertainty.mean).value
 
     over_groups = [mean(lambda g, of, left=left: of if g != left else None) for left in groups]
     variance = jackknife(falls(found.value, over_groups)) ** 2
@@ -108,4 +108,4 @@ def test_only_items_with_a_pair_are_clusters_above_chance():
     asked[6:, 1] = False
     grid = replace(grid, asked=asked)
     for name in ("consistency", *NEAR):
-        assert errors.of_group([(1.0, METRICS[name].tally(grid))], Index()).clusters == 6
+        assert uncertainty.of_group([(1.0, METRICS[name].tally(grid))], Index()).n_clusters == 6

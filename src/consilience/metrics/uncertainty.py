@@ -45,19 +45,19 @@ ROUNDING = 1e-9  # By how much of itself a sum of squares may be larger by round
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Estimate:
     """A value with its standard error."""
 
     value: float
     error: float  # 0 where nothing varies; NaN where it is not known
-    clusters: int  # How many subjects it depends on; of a mean over groups how many groups
+    n_clusters: int  # How many subjects it depends on; of a mean over groups how many groups
     n: int  # How many things were counted; of a mean over groups how many groups
     left_out: int
     is_proportion: bool = False
     by_group: Mapping[str, float] = field(default_factory=dict)
     """Of a mean over groups, what each contributes to it: the values sum to that of the number."""
     shares_subjects: bool = False  # Whether groups are not independent, as their subjects are
-    lower: Number | None = None  # Of a number above chance: that with one more item at chance
+    lower: Estimate | None = None  # Of a number above chance: that with one more item at chance
     part: float = 0.0  # Of a difference: the part that an item has in it; 0 of a value
     move: float = NAN  # How far those items differ that differ between the runs; NaN of none
     phrasings: Phrasings | None = None  # What other phrasings add; None where it is not known
@@ -72,7 +72,7 @@ class Number:
         Of a number above chance the lower bound is also that of one more item which agrees by
         chance, if it is lower: where hardly an item deviates, the others do not show how many may.
         """
-        value, error, clusters = self.value, self.error, self.clusters
+        value, error, clusters = self.value, self.error, self.n_clusters
         if self.part:
             move = bounds[1] if math.isnan(self.move) else self.move
             if len(self.by_group) < 2:
@@ -97,7 +97,7 @@ class Number:
         if self.phrasings is None:
             return NAN, NAN
         of_items = self.interval(bounds, level)
-        clusters, middle, error = self.clusters, self.value, self.error
+        clusters, middle, error = self.n_clusters, self.value, self.error
         if self.part and len(self.by_group) < 2:
             move = bounds[1] if math.isnan(self.move) else self.move
             clusters, middle, error = with_two_more(middle, error, clusters, move)
@@ -109,7 +109,7 @@ class Number:
         """The two-sided p of t, with phrasings as a sample, too; NaN where nothing varies."""
         if self.phrasings is None or not self.error**2 + self.phrasings.variance > 0:
             return NAN
-        variance, freedom = self.phrasings.beside(self.error**2, self.clusters)
+        variance, freedom = self.phrasings.beside(self.error**2, self.n_clusters)
         return 2 * float(stdtr(freedom, -abs(self.value) / math.sqrt(variance)))
 
 
@@ -190,7 +190,7 @@ class Influences:
         places, moves, _, _ = _by_cluster([part for of in self.terms.values() for part in of])
         return places, moves
 
-    def one_more(self, value: float) -> Number | None:
+    def one_more(self, value: float) -> Estimate | None:
         """The number with one more item that agrees by chance: 0 of the mean total of a cluster.
 
         None but for a number of one run.
@@ -202,7 +202,7 @@ class Influences:
         scale = n / (n + 1)
         moves = np.append((moves + value * shares / (n + 1)) * scale, -value * scale / (n + 1))
         falls = moves / (1 - np.append(shares * scale, 1 / (n + 1)))
-        return Number(value * scale, jackknife_error(falls, n + 1), n + 1, n, 0)
+        return Estimate(value * scale, jackknife_error(falls, n + 1), n + 1, n, 0)
 
     def without_each(self) -> tuple[Ints, Floats, Bools]:
         """The clusters, by how much the number falls without each, and if it is counted.
@@ -253,13 +253,13 @@ def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> 
     model. None unless every group has phrasings enough (``registry.ENOUGH``).
     """
     tallies = [tally for _, of in terms for tally in of.values()]
-    every = dict.fromkeys(key for tally in tallies for key in tally.without)
-    if not all(tally.without for tally in tallies):
+    every = dict.fromkeys(key for tally in tallies for key in tally.leave_one_out)
+    if not all(tally.leave_one_out for tally in tallies):
         return None
     of_factors = list[tuple[float, float, int]]()
     for factor in dict.fromkeys(name for name, _ in every):
         recounts = [
-            [(w, {g: of.without.get(key, of) for g, of in run.items()}) for w, run in terms]
+            [(w, {g: of.leave_one_out.get(key, of) for g, of in run.items()}) for w, run in terms]
             for key in every
             if key[0] == factor
         ]
@@ -281,12 +281,12 @@ def phrasings_of(terms: Terms, parts_of: Callable[[Sequence[Terms]], Parts]) -> 
     return Phrasings(tuple(of_factors))
 
 
-def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Number:
+def of_group(terms: Sequence[tuple[float, Tally]], index: Index) -> Estimate:
     """The number of one group."""
     return pooled([(weight, {"": tally}) for weight, tally in terms], index)
 
 
-def pooled(terms: Terms, index: Index) -> Number:
+def pooled(terms: Terms, index: Index) -> Estimate:
     """The number of all groups together: hits and totals are summed over groups."""
     value, influences = _pooled_influences(terms, index)
     _, falls, counted = influences.without_each()
@@ -296,7 +296,7 @@ def pooled(terms: Terms, index: Index) -> Number:
     is_above_chance = all(tally.sizes is not None for _, tally in every)
     lower = influences.one_more(value) if is_above_chance and is_known and value > 0 else None
     is_difference = min(weight for weight, _ in terms) < 0
-    return Number(
+    return Estimate(
         value,
         jackknife_error(falls, clusters) if is_known else NAN,
         clusters,
@@ -385,7 +385,7 @@ def _move(moves: Floats, terms: Terms) -> float:
     return float(np.nansum(moves**2)) / size
 
 
-def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
+def mean(terms: Terms, index: Index, empty: float = NAN) -> Estimate:
     """The mean over groups: ``V = sum_g (H_g / S_g) / sum_g (T_g / S_g)``, S the sizes of groups.
 
     Where the size is the total, this is the mean of the groups' values; ``empty`` is the value of a
@@ -398,7 +398,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     every = terms[0][1]
     groups = [name for name in every if all(_counts(of[name], empty) for _, of in terms)]
     if not groups:
-        return Number(NAN, NAN, 0, 0, len(every))
+        return Estimate(NAN, NAN, 0, 0, len(every))
     if len(groups) == 1:
         (group,) = groups
         alone = of_group([(weight, of[group]) for weight, of in terms], index)
@@ -436,7 +436,7 @@ def mean(terms: Terms, index: Index, empty: float = NAN) -> Number:
     is_shared = joint > separate * (1 + ROUNDING)
     if is_shared and not math.isnan(error):
         error = math.sqrt(error**2 + (joint - separate) * len(groups) / (len(groups) - 1))
-    return Number(
+    return Estimate(
         value, error, len(groups), len(groups), len(every) - len(groups),
         by_group=dict(zip(groups, by_group.tolist(), strict=True)), shares_subjects=is_shared,
         part=part, move=_move(np.concatenate(moved), terms) if is_difference else NAN,
@@ -492,7 +492,7 @@ def _parts(tally: Tally, empty: float) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Interval:
     """A number with its interval; NaN for no data or without an interval."""
 
     value: float
@@ -507,11 +507,11 @@ Name = TypeVar("Name", bound=Hashable)
 RANGE = (0.0, 1.0)
 
 
-def estimates(tallies: Mapping[Name, Tally]) -> dict[Name, Estimate]:
+def intervals(tallies: Mapping[Name, Tally]) -> dict[Name, Interval]:
     """Each number with its interval between 0 and 1."""
-    found: dict[Name, Estimate] = {}
+    found: dict[Name, Interval] = {}
     for name, tally in tallies.items():
         number = of_group([(1, tally)], Index())
         ends = number.interval(RANGE)
-        found[name] = Estimate(number.value, *ends, number.n, number.left_out)
+        found[name] = Interval(number.value, *ends, number.n, number.left_out)
     return found

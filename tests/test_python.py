@@ -166,8 +166,8 @@ def test_every_function_takes_a_result_as_a_run(tmp_path):
     named = replace(result, run=replace(result.run, label="lr=1e-5"))
     assert "lr:1e-5" in named.report(tmp_path / "named.html").read_text(encoding="utf-8")
     assert cs.analyze_patterns(result).tables["patterns"].height and cs.analyze_examples(result)
-    again = cs.open_run(result)
-    assert repr(again) == repr(result) and again.metrics.equals(result.metrics)
+    for again in cs.open_run(result), cs.score(result.run.path):
+        assert repr(again) == repr(result) and again.metrics.equals(result.metrics)
     assert cs.analyze_knowledge([result]).tables
     assert cs.suite_stats(PORTS).facts["facts"] == 3
     for make in (result.report, lambda page: cs.write_report(result, out=page)):

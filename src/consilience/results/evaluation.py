@@ -151,8 +151,8 @@ def score(
 ) -> Result:
     """Measure answers that other programs made. No model is needed.
 
-    - ``answers``: a pandas or polars frame, a list of dictionaries, a file, or a folder of logs
-      (docs/elsewhere.md). Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
+    - ``answers``: a pandas or polars frame, a list of dictionaries, a file, a folder of logs or of
+      a run. Rows have ``item``, ``gold``, ``answer``, and a column for each factor.
     - ``suite``: what was exported, if the rows have only ids, or a suite of facts.
     - ``columns``: what they are called: ``{"item": "Nr.", "template": "doc.style"}``.
     - ``model``: whose answers, where a file has those of several.
@@ -174,6 +174,8 @@ def score(
     options = ScoreOptions(
         path, columns=columns or None, suite=named, model=model, match=match, protocol=protocol
     )
+    if (path / "run.json").exists():
+        return _result_of(scored(options), Run.open(path), temporary)
     made = made_of(options)
     run = kept(made, options, Path(temporary.name, "run")).named_by_model()
     return _result_of(counted_again(run, protocol), run, temporary)

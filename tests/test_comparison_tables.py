@@ -62,8 +62,8 @@ def rows_of(values, n=13):
      ["b against a: consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to +10.0), accuracy 60.0 instead of "
       "50.0 % (+10.0 points, 95 % CI -10.0 to +10.0)."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.2, 0.03, math.nan)],
-     ["b against a: no headline number differs clearly; the largest difference is consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to "
-      "+10.0)."]),
+     ["b against a: no headline number differs clearly (least p 0.060 of 2 after Holm's correction); the largest difference is "
+      "consistency 30.0 instead of 50.0 % (-20.0 points, 95 % CI -40.0 to +10.0)."]),
     ([("accuracy", 0.1, 0.04, 0.1), ("consistency", -0.9, 0.001, 0.1),
       ("corrected_consistency", math.nan, math.nan, math.nan)],  # against constant answers
      ["b against a: accuracy 60.0 instead of 50.0 % (+10.0 points, 95 % CI -10.0 to "

@@ -299,10 +299,8 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
     """
     whole = chosen_rows(compared, suite).filter(kind="whole")
     labels = {group.id: group.label for group in suite.relations}
-    sentences: list[str] = []
-    for (first, second, group), rows in whole.group_by(
-        "first", "second", "group", maintain_order=True
-    ):
+    sentences, by = list[str](), ["first", "second", "group"]
+    for (first, second, group), rows in whole.group_by(by, maintain_order=True):
         is_constant = rows.filter(pl.col("difference").is_nan(), metric=CORRECTED).height > 0
         known = rows.filter(~(pl.lit(is_constant) & (pl.col("metric") == "consistency")))
         tested = known.drop_nans(["difference", "p"])
@@ -312,7 +310,8 @@ def verdict(compared: pl.DataFrame, suite: Suite) -> list[str]:
         tested = tested.sort(pl.col("difference").abs(), descending=True, maintain_order=True)
         clear = tested.filter(pl.col("p") < CLEAR).to_dicts()
         runs = f"{second} against {first}" + (f", {labels.get(str(group), group)}" if group else "")
-        found = ", ".join(map(_change, clear)) or "no headline number differs clearly"
+        p = f"least p {min(tested['p']):.3f} of {tested.height} after Holm's correction"
+        found = ", ".join(map(_change, clear)) or f"no headline number differs clearly ({p})"
         if not clear and tested["difference"][0]:
             found += f"; the largest difference is {_change(tested.row(0, named=True))}"
         sentences.append(f"{runs}: {found}.")

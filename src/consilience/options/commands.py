@@ -262,7 +262,7 @@ class ReproduceOptions(Options):
     out: Annotated[FilePath, Option(
         "Keep the runs in this folder.", "DIR", "-o")] = Path("runs/reproduce")
     add: Annotated[Sequence[str] | None, Option(
-        "Add a row for your own model, or a run of it; others only if --only names them.",
+        "Add a row for your own model, or its run of that suite; others only if --only names them.",
         "NAME=M", is_repeated=True, joins=",", pattern="[^=]+=.+")] = None
     only: Annotated[Sequence[str] | None, Option("Make only these rows.", "ROW,ROW")] = None
     data: Annotated[OptionalPath, Option(

@@ -156,15 +156,13 @@ def beside(
         other = {"unit": number.unit, "digits": DIGITS.get(number.unit, 1), "section": ""}
         row: dict[str, Any] = paper.get(key, {**place, **other, "value": NAN, "std": NAN})
         verdict = absent.get(key[1], absent.get("", "not measured"))
-        if key in ours:
+        if key in ours and not (math.isnan(number.value) and key[1] in absent):
             verdict = _verdict(row["value"], row["digits"], row["unit"], number.value)
-        rows.append(
-            {
-                **row, "table": table, "paper": row["value"], "paper_std": row["std"],
-                "ours": number.value, "std": number.std, "low": number.low, "high": number.high,
-                "difference": number.value - row["value"], "verdict": verdict,
-            }
-        )  # fmt: skip
+        rows.append({
+            **row, "table": table, "paper": row["value"], "paper_std": row["std"],
+            "ours": number.value, "std": number.std, "low": number.low, "high": number.high,
+            "difference": number.value - row["value"], "verdict": verdict,
+        })  # fmt: skip
     blocks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("group", "row"))
     rows.sort(key=lambda row: (blocks.index(row["group"]), names.index(row["row"])))
     return pl.DataFrame(rows, schema=BESIDE_SCHEMA)
@@ -228,7 +226,10 @@ def make(recipe: Recipe, work: Work) -> tuple[Table, pl.DataFrame]:
     made = work.attempt("", lambda: recipe.make(recipe, work))
     if isinstance(made, Table):
         return made, pl.DataFrame(schema=BESIDE_SCHEMA)
-    ours = {key: of for key, of in (made or {}).items() if work.is_selected(key[1])}
+    rows, columns = recipe.rows_of(work.added), paper["column"].unique(maintain_order=True)
+    none = {(recipe.block_of(row), row, of): Measured(NAN) for row, of in product(rows, columns)}
+    ours = {key: of for key, of in none.items() if key[1] in work.missing}
+    ours |= {key: of for key, of in (made or {}).items() if work.is_selected(key[1])}
     others = dict.fromkeys(paper["row"].filter(~paper["row"].is_in(only)), "not measured")
     numbers = beside(recipe.table, ours, work.missing | (others if only else {}))
     return beside_table(numbers, recipe.title), numbers
@@ -249,9 +250,8 @@ def reproduce(options: ReproduceOptions, progress: Progress = SILENT) -> Output:
     warnings = [f"{row or 'all'}: {why}" for row, why in work.missing.items()]
     has_run = any(isinstance(of, CountedRun) for of in work.known.values())
     is_measured = has_run or numbers["ours"].is_not_nan().any()
-    record = record_of(
-        name=name, added=work.added, only=options.only, data=options.data and str(options.data)
-    )
+    data = options.data and str(options.data)
+    record = record_of(name=name, added=work.added, only=options.only, data=data)
     return Output(
         {"numbers": numbers},
         [f"Needs {needs}.", *work.commands] if options.dry_run else shown,

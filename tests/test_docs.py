@@ -336,10 +336,7 @@ def test_a_notebook_runs_and_its_numbers_are_not_stale(path, monkeypatch):
             assert expected is None or numbers(shown) == numbers(expected), source
 
 
-# The tools beside the package run: simulations, counting.
-
-
-BENCH = Path(__file__).parents[1] / "bench"
+BENCH = Path(__file__).parents[1] / "bench"  # The tools beside the package run, too
 
 
 def said(*arguments, status=0):

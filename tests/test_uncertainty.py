@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from consilience.metrics import uncertainty
-from consilience.metrics.registry import METRICS
+from consilience.metrics.registry import METRICS, Clusters
 from consilience.metrics.uncertainty import Index, Influences
 from grids import chosen, drawn_facts, drawn_questions
 
@@ -99,6 +99,17 @@ def test_influences_sum_to_nothing(seed):
             slopes = 1 / tally.total, -tally.value / tally.total, 0.0
             influences.add(0, 1.0, tally, slopes, tally.total)
             assert abs(influences.sums()[1].sum()) < 1e-12, name
+
+
+def test_one_more_item_that_agrees_by_chance_is_counted_as_an_item():
+    """It adds 0 to the hits, and the mean total of the others."""
+    tally = METRICS["corrected_consistency"].tally(drawn_facts(0, 10, 3, 0.5, 0.0))
+    assert tally.value > 0 and len({*tally.scores[:, 1]}) > 1, "an example that says nothing"
+    found = uncertainty.of_group([(1.0, tally)], Index()).lower
+    scores = np.vstack([tally.scores, [0, tally.scores[:, 1].mean()]])
+    more = replace(tally, scores=scores, sizes=None, clusters=Clusters.of("abcdefghijk"))
+    again = uncertainty.of_group([(1.0, more)], Index())
+    assert (found.value, found.error) == pytest.approx((again.value, again.error), rel=1e-12)
 
 
 def test_only_items_with_a_pair_are_clusters_above_chance():

@@ -142,7 +142,7 @@ def test_a_run_with_second_turns_is_compared_with_one_without(asked, consilience
     assert {row["level"]: row["changed"] for row in rows if row["over"] == "turn"} == {
         "first": 0, SURE: 1,
     }  # fmt: skip
-    assert "or one with --then" in refusal(consilience, "compare", "plain", "--flips")
+    assert "or one of `probe --then`" in refusal(consilience, "compare", "plain", "--flips")
 
 
 def test_thoughts_are_no_part_of_a_turn_and_without_a_reply_there_is_none(asked):

@@ -92,7 +92,7 @@ def compare(
     runs: declared.RunSpecs,
     *,
     flips: Annotated[bool, Option(
-        "Show which answers changed, from right to wrong or back; of one run, by --then.")] = False,
+        "Show which answers changed, right or wrong; of one run only of `probe --then`.")] = False,
     same: Annotated[float | None, Option(
         "Are they the same model? At most so many points of the answers differ beyond the noise; "
         "else the exit status is 3.", "POINTS", min=0, max=100)] = None,

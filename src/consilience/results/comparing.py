@@ -106,9 +106,9 @@ class Common:
                 if level == next(iter(names)):
                     groups.append(replace(one, given_design=one.design.of_factorial(alone)))
         if len(names) < 2:
-            found, expected = "1 run to find changed answers in", "two runs or more"
-            todo = "Name the run of the new version, too."
-            raise ConsilienceError(found, expected=f"{expected}, or one with --then", todo=todo)
+            found, todo = "1 run to find changed answers in", "Name the run of the new version."
+            expected = "two runs or more, or one of `probe --then`"
+            raise ConsilienceError(found, expected=expected, todo=todo)
         runs = [replace(run, label=level, names=of) for level, of in names.items()]
         common = cls.of(runs, replace(run.suite, relations=tuple(groups)))
         return replace(common, sizes=dict.fromkeys(names, common.shared.height))

@@ -17,7 +17,7 @@ from consilience import probing
 from consilience.analysis.patterns import pattern_table
 from consilience.analysis.rules import reread, written_answers
 from consilience.core.errors import SILENT, By, ConsilienceError, Progress, Protocol
-from consilience.elsewhere import kept, made_of
+from consilience.elsewhere import kept, made_of, open_runs
 from consilience.endpoints import cost_in_words
 from consilience.files.rows import as_polars, frame_rows, text_of
 from consilience.files.write import path_of, write_whole
@@ -184,7 +184,8 @@ def score(
 def compare(*runs: Any) -> Comparison:
     """Later runs against the first: paired differences with intervals.
 
-    A run is a result, a ``Run`` or a folder. One dictionary from labels to runs names them.
+    A run is a result, a ``Run``, or a folder, also of the logs of several models. One dictionary
+    from labels to runs names them.
 
     >>> majority = evaluate("mini", "baseline:majority", limit=8)
     >>> changes = compare(evaluate("mini", "baseline:oracle", limit=8), majority).table
@@ -194,6 +195,8 @@ def compare(*runs: Any) -> Comparison:
     if len(runs) == 1 and isinstance(runs[0], Mapping):
         named = zip(runs[0], distinct_runs([*runs[0].values()]), strict=True)
         opened = [replace(run, label=label) for label, run in named]
+    elif len(runs) == 1 and isinstance(runs[0], str | PathLike):
+        opened = open_runs([str(runs[0])])
     else:
         opened = distinct_runs(runs)
     if not opened:

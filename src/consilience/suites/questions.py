@@ -462,7 +462,7 @@ def _asked(
             seen[id_] += 1
             row["item"] = f"{id_}-{seen[id_]}" if seen[id_] > 1 else id_
         row["labels"] = labels if is_lettered else []
-        row["columns"] = [name.casefold() for name in columns.get("options", ())]
+        row["columns"] = [name.casefold() for name in several.get("options", ())]
         question = first.setdefault(row["item"], row)
         for name in ("answer", "options", "distractors", "context", "group", "pin"):
             if row[name] and row[name] != question[name]:

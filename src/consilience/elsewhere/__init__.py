@@ -64,10 +64,8 @@ def made_of(options: ScoreOptions) -> Elsewhere:
     if not path.exists():
         raise ConsilienceError("no such file or folder", where=str(path), todo="Check the path.")
     named = named_columns(options.columns)
-    columns, where = (
-        {NAME if of == "variant" else of: name for of, name in named.items()},
-        str(path),
-    )
+    columns = {NAME if of == "variant" else of: name for of, name in named.items()}
+    where = str(path)
     frames, fields = frames_in(path, columns, (*([] if suite else NEEDED), "answer"))
     first = [*islice(frames, 1)]
     for row in (row for part in first for row in part[:1].to_dicts()):

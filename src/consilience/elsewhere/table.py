@@ -615,8 +615,8 @@ def _prompt(question: Question, shown: Sequence[Choice], style: str | None, text
 
 def _refuse_two_meanings(said: Sequence[str], prompt: Prompt, question: Question) -> None:
     """Raise if what was said is, in any case, the label of an option and the text of another."""
-    shown = zip(prompt.labels, (choice.text for choice in prompt.choices), strict=False)
-    labels, texts = zip(*((one.casefold(), other.casefold()) for one, other in shown), strict=True)
+    labels = [label.casefold() for label in prompt.labels]
+    texts = [choice.text.casefold() for choice in prompt.choices]
     for one in said:
         key = one.casefold()
         if key in labels and key in texts and labels.index(key) != texts.index(key):
@@ -635,9 +635,6 @@ def _as_written(text: str, prompt: Prompt, question: Question) -> dict[str, Any]
     if len(known) != 1:
         return {}
     option = prompt.options[known[0]]
-    written = {
-        "option": option,
-        "answer": question.options[option].text,
-        "n_candidates": len(texts),
-    }
-    return {**written, "label": prompt.answers[known[0]], "choices": choices_of(prompt, question)}
+    written = {"option": option, "answer": question.options[option].text}
+    written |= {"label": prompt.answers[known[0]], "n_candidates": len(texts)}
+    return {**written, "choices": choices_of(prompt, question)}
